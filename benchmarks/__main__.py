@@ -24,6 +24,7 @@ from benchmarks import (
     changes,
     clustering,
     conditions,
+    delta,
     keys,
     latency,
     life,
@@ -43,6 +44,7 @@ LIFE = "life"
 CHANGES = "changes"
 CONDITIONS = "conditions"
 CLUSTERING = "clustering"
+DELTA = "delta"
 KEYS = "keys"
 NESTED = "nested"
 WRITERS = "writers"
@@ -56,6 +58,7 @@ OWN = (
     CHANGES,
     CONDITIONS,
     CLUSTERING,
+    DELTA,
     KEYS,
     NESTED,
     WRITERS,
@@ -181,6 +184,8 @@ def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> 
             bench_of.run(wanted, rows, seed, like.repeat, emit)
     if CLUSTERING in benches:
         clustering.run(rows, seed, emit)
+    if DELTA in benches:
+        delta.run(rows, seed, like.repeat, emit)
     if KEYS in benches:
         keys.run(rows, seed, like.repeat, emit)
     if NESTED in benches:
@@ -268,7 +273,7 @@ def main(
     """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long;
     `latency` has what single writes wait for; `advice` tries indexes on queries that did not choose
     them; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts
-    rows in order; `writers` upsert side by side; `written` counts bytes that operations write;
+    rows in order; `delta` upserts into tables with a Delta log; `writers` upsert side by side; `written` counts bytes that operations write;
     `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested
     columns; `spark` compares engines on Spark; `planning` has tables of many files and its own
     workload.

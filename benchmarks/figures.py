@@ -253,6 +253,23 @@ QUESTIONS = (
         " stopped before its first vacuum.",
     ),
     Question(
+        "delta",
+        "Upserts that Delta's readers read",
+        "-m benchmarks delta --flat --rows 5000000 --repeat 3",
+        (
+            Table(
+                ("peer", "keys"),
+                ("seconds", "cpu", "MB", "files"),
+                caption="Medians",
+                names={"cpu": "CPU seconds", "MB": "MB written", "files": "base files written"},
+            ),
+        ),
+        "One commit upserts random keys of 5 M rows; medians of three. delta-rs merges, and reads both tables with a Delta"
+        " log at the end. mdt has 64 base files; delta-rs makes as many as it does by itself.",
+        "delta-rs writes each file with a changed row anew. mdt writes log files, a copy of their rows for Delta's readers,"
+        " and positions of replaced rows.",
+    ),
+    Question(
         "clustering",
         "Clustering and compaction",
         "-m benchmarks clustering --rows 2000000",

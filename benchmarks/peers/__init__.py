@@ -18,6 +18,7 @@ from benchmarks.trips import FILES, MORE_BYTES, Key
 
 PEERS = {
     "mdt": "benchmarks.peers.mdt_peer:Mdt",
+    "mdt with a Delta log": "benchmarks.peers.mdt_peer:MdtDelta",
     "duckdb": "benchmarks.peers.duckdb_peer:DuckDB",
     "deltalake": "benchmarks.peers.deltalake_peer:DeltaLake",
     "deltalake with feed": "benchmarks.peers.deltalake_peer:DeltaLakeFeed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,7 @@ class Mdt(Peer):
     indexes = True
     filters = True
     after_only = True
+    formats: ClassVar[Sequence[str]] = ("hudi",)
 
     def load(self, rows: pa.Table) -> None:
         options = {}
@@ -49,6 +51,7 @@ class Mdt(Peer):
             ordering="ts",
             table_type="MERGE_ON_READ",
             key_index="record",
+            formats=self.formats,
             options=options,
         )
         self.table.bulk_insert(rows)
@@ -115,3 +118,9 @@ class Mdt(Peer):
 
     def scan(self) -> pa.Table:
         return self.table.scan().to_arrow()
+
+
+class MdtDelta(Mdt):
+    """The table under test with a Delta log."""
+
+    formats = ("hudi", "delta")

@@ -81,11 +81,12 @@ def change_of(
     removed += [_twin_file(twin, before) for twin in twins.of_files(before, touched.logs)]
     stats = _stats_of_snapshot(before, touched.changed_bases, definition)
     added = _files_after(before, touched, twins, stats)
-    added += _new_base_files(record, definition)
-    new = twins.of_record(record)
+    new_stats = _stats_of_record(record, definition)
+    added += _new_base_files(record, new_stats)
+    new = twins.of_record(record, new_stats)
     for each in new:
         twin = each.twin
-        added.append(DataFile(twin.path, twin.partition, twin.size, twin.rows))
+        added.append(DataFile(twin.path, twin.partition, twin.size, twin.rows, stats=twin.stats))
     return Change(_visible(removed), _visible(added), new)
 
 
@@ -218,11 +219,14 @@ def _twin_file(
             continue
         of_block = (snapshot.vector(number) or _NO_DEAD) | (died or {}).get(number, _NO_DEAD)
         dead |= of_block.shift(first)
-    return DataFile(twin.path, twin.partition, twin.size, twin.rows, dead)
+    return DataFile(twin.path, twin.partition, twin.size, twin.rows, dead, twin.stats)
 
 
-def _new_base_files(record: CommitRecord, definition: TableDefinition) -> Iterator[DataFile]:
-    files, stats = record.table("files"), record.table("stats")
+def _stats_of_record(
+    record: CommitRecord, definition: TableDefinition
+) -> dict[int, dict[str, Stats]]:
+    """Return the statistics of the new files by ordinal and column."""
+    stats = record.table("stats")
     stats = stats.filter(pc.equal(stats["row_group"], _WHOLE))
     of_file: dict[int, dict[str, Stats]] = {}
     names = {definition.statistics_name(name): name for name in definition.schema.names}
@@ -231,17 +235,17 @@ def _new_base_files(record: CommitRecord, definition: TableDefinition) -> Iterat
     for ordinal, column, of_column in zip(ordinals, columns, rows, strict=True):
         if column in names:
             of_file.setdefault(ordinal, {})[names[column]] = of_column
-    values = files.select(["partition", "name", "size", "rows", "kind"]).to_pylist()
-    for ordinal, row in enumerate(values):
+    return of_file
+
+
+def _new_base_files(
+    record: CommitRecord, stats: Mapping[int, Mapping[str, Stats]]
+) -> Iterator[DataFile]:
+    files = record.table("files").select(["partition", "name", "size", "rows", "kind"])
+    for ordinal, row in enumerate(files.to_pylist()):
         if row["kind"] != LOG:
-            path = paths.data_file(row["partition"], row["name"])
-            yield DataFile(
-                path,
-                row["partition"],
-                row["size"],
-                row["rows"],
-                stats=of_file.get(ordinal, {}),
-            )
+            path, of_file = paths.data_file(row["partition"], row["name"]), stats.get(ordinal, {})
+            yield DataFile(path, row["partition"], row["size"], row["rows"], stats=of_file)
 
 
 def _stats_of_snapshot(

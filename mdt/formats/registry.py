@@ -84,7 +84,7 @@ def _refuse_files(before: Snapshot, added: Iterable[str]) -> None:
     if before.is_shared:
         raise Invalid(
             f"the table cannot have the format {title}, because other Hudi writers have written to"
-            " it, and would not keep it",
+            " the table, and would not keep the format",
             hint="write the rows to a new table with formats=…",
         )
     logs = int((before.kind[before.live_numbers] == LOG).sum())

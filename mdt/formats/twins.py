@@ -4,21 +4,22 @@ A data block is Parquet, but not a file. The blocks of one commit in one partiti
 in a twin, undecoded and in the order of the commit record. So the position of a row in a twin is
 its position in the block after the rows of the blocks before. Twins are below ``.hoodie``, where no
 reader of Hudi looks for rows. Their footer lists the blocks, since the log files of a twin end one
-by one.
+by one, and has the statistics of all their rows.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 
+from indexes.column_stats import Stats, merge, pack, unpack
 from mdt.errors import Corrupt, Missing
 from mdt.hudi.base_file import CALENDAR
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -35,6 +36,10 @@ FOLDER = f"{paths.PRIVATE}/twins"
 
 _BLOCKS = "mdt.blocks"
 """Key of the footer entry with the blocks: [[segment, rows], …] as JSON."""
+_STATS = "mdt.stats"
+"""Key of the footer entry with the statistics: column -> hexadecimal bytes, as JSON."""
+_CRC = "mdt.crc"
+"""Key of the footer entry with the CRC-32 of both texts."""
 _TAIL_BYTES = 8
 
 
@@ -45,12 +50,14 @@ class Twin:
     Attributes:
         size: Bytes.
         blocks: (segment, position of the first row, number of rows) of each block.
+        stats: Column -> statistics of all rows. Columns without are left out.
     """
 
     path: str
     partition: str
     size: int
     blocks: tuple[tuple[int, int, int], ...]
+    stats: Mapping[str, Stats] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -82,8 +89,13 @@ class Twins:
     def __init__(self, storage: Storage, cached: Recent[str, Twin]) -> None:
         self._storage, self._cached = storage, cached
 
-    def of_record(self, record: CommitRecord) -> list[NewTwin]:
+    def of_record(
+        self, record: CommitRecord, stats: Mapping[int, Mapping[str, Stats]]
+    ) -> list[NewTwin]:
         """Return the twins of the data blocks of a record, by partition. Reads the log files.
+
+        Args:
+            stats: Ordinal of a file -> column -> statistics.
 
         Raises Corrupt if a log file is damaged, and Missing.
         """
@@ -91,7 +103,11 @@ class Twins:
         for row in record.table("files").to_pylist():
             if row["kind"] == LOG and row["rows"]:
                 of_partition.setdefault(row["partition"], []).append(row)
-        return [self._new(record.seq, name, of_partition[name]) for name in sorted(of_partition)]
+        twins = []
+        for partition, files in sorted(of_partition.items()):
+            of_files = [stats.get(row["segment"], {}) for row in files]
+            twins.append(self._new(record.seq, partition, files, _merged(of_files)))
+        return twins
 
     def of_files(self, snapshot: Snapshot, numbers: Iterable[int]) -> list[Twin]:
         """Return the twins of log files of a snapshot. Files without rows have none.
@@ -106,14 +122,21 @@ class Twins:
         load = (partial(self._stored, seq, partition) for seq, partition in sorted(found))
         return list(self._storage.each(load))
 
-    def _new(self, seq: int, partition: str, files: Sequence[dict[str, Any]]) -> NewTwin:
+    def _new(
+        self,
+        seq: int,
+        partition: str,
+        files: Sequence[dict[str, Any]],
+        stats: Mapping[str, Stats],
+    ) -> NewTwin:
         path = twin_path(seq, partition)
         data = list(self._storage.each(partial(self._block, row) for row in files))
         first = seq * SEGMENTS_PER_COMMIT_MAX
         segments = [(first + row["segment"], row["rows"]) for row in files]
-        entries = {_BLOCKS: json.dumps(segments, separators=(",", ":")), **CALENDAR}
-        content = join(data, entries, path)
-        twin = Twin(path, partition, sum(map(len, content)), _with_positions(segments))
+        texts = {name: pack(of_column).hex() for name, of_column in stats.items()}
+        entries = {_BLOCKS: _compact(segments), _STATS: _compact(texts)}
+        content = join(data, {**entries, _CRC: _crc(entries), **CALENDAR}, path)
+        twin = Twin(path, partition, sum(map(len, content)), _with_positions(segments), stats)
         return NewTwin(self._cached.put(path, twin), content)
 
     def _block(self, row: dict[str, Any]) -> bytes:
@@ -143,10 +166,28 @@ class Twins:
         footer = self._storage.read(path, size - length, length)
         try:
             rows, entries = footer_facts(footer)
+            if _crc(entries) != entries[_CRC]:
+                raise ValueError("its checksum differs")
             segments = _segments(json.loads(entries[_BLOCKS]), seq, rows)
+            texts = json.loads(entries[_STATS]).items()
+            stats = {name: unpack(bytes.fromhex(text), pa.binary()) for name, text in texts}
         except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
             raise Corrupt(f"a twin has no list of blocks: {error!r}"[:300], path=path) from error
-        return Twin(path, partition, size, _with_positions(segments))
+        return Twin(path, partition, size, _with_positions(segments), stats)
+
+
+def _merged(files: Sequence[Mapping[str, Stats]]) -> dict[str, Stats]:
+    """Return the statistics of the rows of all files, for the columns that all of them have."""
+    names = [name for name in files[0] if all(name in stats for stats in files)]
+    return {name: merge([stats[name] for stats in files]) for name in names}
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _crc(entries: Mapping[str, str]) -> str:
+    return str(zlib.crc32((entries[_BLOCKS] + entries[_STATS]).encode()))
 
 
 def _segments(stored: Any, seq: int, rows: int) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from format_views import VIEWS
 from worlds import MOR, make, rows
 
 import mdt
-from mdt.formats import keeping
+from mdt.formats import keeping, twins
 from mdt.formats.delta import log, vectors
 from mdt.formats.delta.checkpoint import checkpoint_bytes
 from mdt.formats.twins import FOLDER as TWINS
@@ -145,8 +146,40 @@ def test_a_twin_whose_footer_lies_is_refused(blocks):
     assert data.count(stored) == 1 and len(blocks) <= len(stored)
     storage.replace(twin, data.replace(stored, blocks.ljust(len(stored)).encode()))
     logs = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == LOG_KIND]
-    with pytest.raises(mdt.Corrupt, match="a twin has no list of blocks"):
+    with pytest.raises(mdt.Corrupt, match="a twin has no list of blocks.*checksum"):
         keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
+    as_stored = patch.object(twins, "_crc", lambda entries: entries["mdt.crc"])
+    with as_stored, pytest.raises(mdt.Corrupt, match="a twin has no list of blocks"):
+        keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
+
+
+def test_twins_have_bounds_of_all_their_rows():
+    storage, table = table_with_delta()
+    table.upsert(rows(range(0, 20, 2), 1, 1.0))
+    table.upsert(rows([4, 8, 12], 7, 9.5))
+    expected = {
+        "minValues": {"id": "k12", "ts": 7, "fare": 9.5},
+        "maxValues": {"id": "k8", "ts": 7, "fare": 9.5},
+        "nullCount": {"id": 0, "ts": 0, "fare": 0},
+    }
+    twin = oldest_twin(storage)
+    assert_has(twin, expected)
+    mdt.open(storage).upsert(rows([4], 8, 9.5))
+    mdt.open(storage).delete(rows([8], 9, 1.0))
+    twin = oldest_twin(storage)
+    assert_has(twin, expected)
+    assert twin["deletionVector"]["cardinality"] == 2
+
+
+def oldest_twin(storage):
+    """Return the action that adds the oldest twin."""
+    files = [file for file in state(storage)[1] if TWINS in file["path"]]
+    return min(files, key=lambda file: file["path"])
+
+
+def assert_has(file, bounds):
+    stats = json.loads(file["stats"])
+    assert {name: stats[name] for name in bounds} == bounds
 
 
 def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):

@@ -167,12 +167,13 @@ def others_rows(
     names = ", ".join(f'"{name}"' for name in schema.names)
     table = DeltaTable(str(path), version=version)
     found = QueryBuilder().register("t", table).execute(f"select {names} from t")
-    yield "delta-rs", _as_declared(pa.table(found), schema)
+    yield "delta-rs", as_declared(pa.table(found), schema)
     found = polars.scan_delta(str(path), version=version).collect().to_arrow()
-    yield "polars", _as_declared(found, schema)
+    yield "polars", as_declared(found, schema)
 
 
-def _as_declared(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def as_declared(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of another reader in the declared types; asserts that it has the same columns."""
     assert sorted(rows.column_names) == sorted(schema.names)
     columns = [converted(rows[field.name], field.type) for field in schema]
     return pa.table(columns, schema=schema)

@@ -133,6 +133,12 @@ def plan_adoption(
         formats=None,
         options={**_SHARED, **(options or {}), "mdt.hive.style": str(table.hive_style).lower()},
     )
+    if definition.other_formats:
+        raise Invalid(
+            f"an adopted table cannot have other formats ({', '.join(definition.other_formats)}),"
+            " because other Hudi writers would not keep them",
+            hint="write the rows to a new table with formats=…",
+        )
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
         raise _other_buckets(definition.key_index)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)

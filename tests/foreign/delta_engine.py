@@ -1,0 +1,79 @@
+"""Engines that read Delta tables, each in a process with an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hudi_session import FOLDER, Refused, environment
+
+from benchmarks.spark.environments import ENVIRONMENTS, Missing, make
+
+ENGINES = FOLDER.parents[1] / ".spark-engines"
+_DUCKDB = ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5")
+
+
+def _command(engine: str) -> list[str]:
+    """Return the command of an engine, whose environment is made if it is not there. Skips the test
+    if that fails.
+    """
+    try:
+        if engine == "spark":
+            python, jars = ENVIRONMENTS["delta"].installed(ENGINES)
+            return [python, str(FOLDER / "delta_server.py"), engine, *jars]
+        of_duckdb = ENGINES / "duckdb-delta" / "bin" / "python"
+        if not of_duckdb.exists():
+            make(of_duckdb, *_DUCKDB)
+        return [str(of_duckdb), str(FOLDER / "delta_server.py"), engine]
+    except Missing as error:
+        pytest.skip(f"{engine} cannot be installed: {error}")
+
+
+class DeltaEngine:
+    """A process that reads Delta tables: ``spark`` or ``duckdb``."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Start the process. ``folder`` is for temporary files."""
+        self.name, self._folder, self._count = name, folder, 0
+        self._output = (folder / "output").open("w")
+        self._process = subprocess.Popen(
+            _command(name),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._output,
+            env=environment(),
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate(timeout=60)
+        self._output.close()
+
+    def run(self, sql: str, out: str | None = None) -> None:
+        """Carry out a statement. Raises Refused with the text of an error."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([sql, out]), file=self._process.stdin, flush=True)
+        reply = json.loads(self._process.stdout.readline())
+        if "error" in reply:
+            raise Refused(reply["error"])
+
+    def rows(self, path: Path, columns: str = "*", version: int | None = None) -> pa.Table:
+        """Return columns of the rows of a table, of the newest version by default."""
+        self._count += 1
+        out = str(self._folder / f"rows{self._count}")
+        if self.name == "duckdb":
+            source = f"delta_scan('{path}')"
+            assert version is None, "it has no time travel"
+        else:
+            source = f"delta.`{path}`" + ("" if version is None else f" version as of {version}")
+        self.run(f"select {columns} from {source}", out)
+        return pq.read_table(out)

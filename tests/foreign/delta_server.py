@@ -1,0 +1,70 @@
+"""Runs in an environment of its own: an engine that reads Delta tables and carries out SQL.
+
+``python delta_server.py spark jar …`` or ``python delta_server.py duckdb``. Requests and replies
+are lines of JSON. A request has a statement, and the path at which its rows are stored as Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+}
+
+
+def on_spark(jars):
+    """Return a function that carries out SQL with Delta on Spark."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(jars))
+    spark = builder.config(map=SETTINGS).getOrCreate()
+
+    def run(sql, out):
+        frame = spark.sql(sql)
+        if out:
+            frame.coalesce(1).write.parquet(out)
+
+    return run
+
+
+def on_duckdb(jars):
+    """Return a function that carries out SQL with DuckDB's extension for Delta."""
+    import duckdb
+
+    package = Path(find_spec("duckdb_extension_delta").origin).parent
+    connection = duckdb.connect()
+    connection.execute(f"load '{next(package.rglob('delta.duckdb_extension'))}'")
+
+    def run(sql, out):
+        connection.execute(f"copy ({sql}) to '{out}' (format parquet)" if out else sql)
+
+    return run
+
+
+def main(engine, *jars):
+    """Answer requests until the input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the engines print
+    run = {"spark": on_spark, "duckdb": on_duckdb}[engine](jars)
+    for line in sys.stdin:
+        try:
+            run(*json.loads(line))
+            reply = {}
+        except Exception as error:  # noqa: BLE001 - the caller decides about errors of the engine
+            reply = {"error": str(error)[:4000]}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

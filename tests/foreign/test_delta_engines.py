@@ -1,0 +1,152 @@
+"""DuckDB and Delta on Spark read each state of random histories, and cannot maintain our tables."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pyarrow as pa
+import pytest
+from delta_engine import DeltaEngine
+from delta_tables import as_declared
+from hudi_session import Refused
+from reader import bag
+from worlds import COW, MOR
+
+import mdt
+from mdt.formats import keeping
+from mdt.formats.delta import vectors
+from mdt.stores.storage import LocalStorage
+
+pytestmark = pytest.mark.nightly
+
+HISTORIES = int(os.environ.get("MDT_DELTA_HISTORIES", "4"))
+STEPS = 12
+BOTH = ["hudi", "delta"]
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("fare", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+CITIES = ("x", "Os lo", "50%", "é", None)
+
+
+@pytest.fixture(scope="module", params=["duckdb", "spark"])
+def engine(request, tmp_path_factory):
+    with DeltaEngine(request.param, tmp_path_factory.mktemp(request.param)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    with DeltaEngine("spark", tmp_path_factory.mktemp("attacks")) as started:
+        yield started
+
+
+def rows(ids, ts, schema=SCHEMA):
+    """Return a row for each number; columns that were added since have ``ts``."""
+    columns = {
+        "id": list(ids),
+        "city": [CITIES[n % len(CITIES)] for n in ids],
+        "ts": [ts] * len(ids),
+        "fare": [None if n % 7 == 0 else n / 3 + ts for n in ids],
+        "at": [n * 1_000_001 for n in ids],
+        "tags": [[str(n), None][: n % 3] for n in ids],
+    }
+    columns |= {name: [ts] * len(ids) for name in schema.names[len(columns) :]}
+    return pa.table(columns, schema=schema)
+
+
+def make(path, kind, formats, *, is_partitioned):
+    options = {"mdt.services.auto": False, "mdt.formats.retain.hours": 0}
+    return mdt.create(
+        LocalStorage(path, durable=False),
+        SCHEMA,
+        ["id"],
+        partition_by=["city"] if is_partitioned else [],
+        ordering="ts",
+        table_type=kind,
+        key_index="record",
+        formats=formats,
+        options=options,
+    )
+
+
+def step(table, draw, ts):
+    """Change a table at random, and return the name of the change."""
+    ids = draw.sample(range(60), 12)
+    steps = {
+        "upsert": lambda: table.upsert(rows(ids, ts, table.schema)),
+        "delete": lambda: table.delete(rows(ids[:4], ts)),
+        "update": lambda: table.update_where({"fare": "fare * 2"}, f"id < {ids[0]}"),
+        "compact": table.compact,
+        "cluster": lambda: table.cluster("fare"),
+        "clean": lambda: table.clean(retain_commits=3),
+        "add a column": lambda: table.alter(add={f"n{ts}": pa.int32()}),
+    }
+    weights = (8, 3, 2, 2, 1, 1, 1)
+    [name] = draw.choices(list(steps), weights)
+    steps[name]()
+    return name
+
+
+@pytest.mark.parametrize("number", range(HISTORIES))
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_each_state_of_a_random_history_is_read(engine, tmp_path, kind, number, monkeypatch):
+    if number % 2:
+        monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
+        monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 5)
+    draw, done = random.Random(f"{kind} {number}"), []
+    begins_later = number % 4 == 3
+    formats = ["hudi"] if begins_later else BOTH
+    table = make(tmp_path, kind, formats, is_partitioned=number % 4 < 2)
+    table.upsert(rows(range(40), 1))
+    if begins_later:
+        table.alter(formats=BOTH)
+    for ts in range(2, STEPS):
+        done.append(step(table, draw, ts))
+        found = as_declared(engine.rows(tmp_path), table.schema)
+        assert bag(found) == bag(table.scan().to_arrow()), done
+    for seq in range(max(1, table.snapshot().retention.horizon), table.snapshot().seq + 1):
+        if engine.name == "spark" and seq >= table.definition.begin_of_format("delta"):
+            old = table.scan(as_of=seq).to_arrow()
+            found = engine.rows(tmp_path, version=seq)
+            assert bag(as_declared(found, old.schema)) == bag(old), (seq, done)
+    assert table.check().ok
+
+
+ATTACKS = (
+    "insert into {t} select * from {t}",
+    "delete from {t} where id = 1",
+    "update {t} set ts = 0",
+    "merge into {t} a using {t} b on a.id = b.id when matched then delete",
+    "optimize {t}",
+    "optimize {t} zorder by (ts)",
+    "reorg table {t} apply (purge)",
+    "vacuum {t} retain 0 hours",
+    "vacuum {t} lite",
+    "restore table {t} to version as of 2",
+    "alter table {t} add column (more int)",
+    "alter table {t} set tblproperties ('delta.deletedFileRetentionDuration' = 'interval 0 days')",
+    "alter table {t} drop feature `mdt-derived` truncate history",
+    "alter table {t} cluster by (ts)",
+)
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_spark_changes_and_maintains_nothing(spark, tmp_path, kind, attack):
+    table = make(tmp_path, kind, BOTH, is_partitioned=False)
+    for ts in range(1, 5):
+        table.upsert(rows(range(ts, 40, ts), ts))
+    before = {(info.path, info.size) for info in table.storage.list("")}
+    with pytest.raises(Refused, match="mdt-derived|not support|unsupported|Unsupported"):
+        spark.run(attack.format(t=f"delta.`{tmp_path}`"))
+    assert {(info.path, info.size) for info in table.storage.list("")} == before
+    table.upsert(rows([1], 9))
+    assert bag(as_declared(spark.rows(tmp_path), SCHEMA)) == bag(table.scan().to_arrow())
