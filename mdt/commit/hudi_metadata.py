@@ -11,7 +11,8 @@ next Hudi writer builds it again.
 
 The partition ``column_stats`` is kept with the option ``mdt.hudi.column.stats``. It is made anew,
 too, if a commit alters the schema or if other columns get statistics. ``record_index`` is kept with
-``mdt.hudi.record.index``.
+``mdt.hudi.record.index``. A partition that cannot be kept is taken out of the properties. Their
+lack of it tells later commits not to try again each time, as that takes all files or keys.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ PARTITIONS = properties.METADATA_PARTITIONS
 _PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
 _DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
+_COMMITS_PER_TRY = 100
+"""A partition that could not be kept is tried again by the commits whose seq is a multiple."""
 _PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
@@ -110,7 +113,7 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
         return
     if not is_kept(newest):
         # A record that turns it off reads again: a publisher that paused may have set it since.
-        if record.alters or (metadata.watch.properties or {}).get(PARTITIONS):
+        if record.redefines or (metadata.watch.properties or {}).get(PARTITIONS):
             remove_metadata_table(metadata.storage)
         return
     if record.seq and publish.has_instant(record):
@@ -134,27 +137,60 @@ class _Keeper:
         """The partition whose entries are made."""
 
     def keep(self) -> None:
+        """Add the record, with as many partitions as possible. If there are none, readers list
+        files.
+        """
         stored = read_properties(self._storage)
         if stored is None or not self._is_of_version(stored):
             return
         named = _partitions_in(stored)
-        if COLUMN_STATS in self._partitions and not self._can_have_column_stats(named):
-            self._leave_out(COLUMN_STATS)
+        self._partitions = tuple(name for name in self._partitions if self._may_keep(name, named))
+        while FILES in self._partitions:
+            if self._goes_on(named):
+                return
+            try:
+                return self._append(self._build())
+            except _DAMAGE as error:
+                logs.METADATA.warning(
+                    "%s: cannot keep %s in Hudi's metadata table: %s",
+                    self._storage.url,
+                    self._current,
+                    error,
+                )
+                self._leave_out(self._current)
+        _remove_from_properties(self._storage)
+
+    def _may_keep(self, partition: str, named: AbstractSet[str]) -> bool:
+        """Return True if a partition can be kept or, if it was left out, is to be tried again. That
+        takes all files or keys, so few commits do it.
+
+        Args:
+            named: Partitions that the metadata table has.
+        """
+        record, is_made = self._record, partition in named
+        may_try = FILES not in named or record.redefines or record.seq % _COMMITS_PER_TRY == 0
+        if not is_made and not may_try:
+            return False
+        if partition == COLUMN_STATS:
+            return self._can_have_column_stats(named)
+        return partition != RECORD_INDEX or is_made or hudi_record_index.may_begin(self._after)
+
+    def _goes_on(self, named: AbstractSet[str]) -> bool:
+        """Add the record to the metadata table. Return False if it must be built again."""
         state = self._load()
-        if named == set(self._partitions) and state.is_beyond(
-            self._record.seq, self._record.instant
-        ):
-            return
+        if self._is_beyond(state, named):
+            return True
         try:
-            if named >= set(self._partitions) and self._is_in_step(state):
-                if named != set(self._partitions):
+            if named >= {*self._partitions} and self._is_in_step(state):
+                if named != {*self._partitions}:
                     self._set_partitions()
-                return self._append(self._compacted(state))
+                self._append(self._compacted(state))
+                return True
         except _DAMAGE as error:
             logs.METADATA.warning(
                 "%s: built Hudi's metadata table again: %s", self._storage.url, error
             )
-        self._keep_again()
+        return False
 
     def _is_beyond(self, state: TableState, named: AbstractSet[str]) -> bool:
         """Return True if the metadata table has the record, and names its partitions."""
@@ -174,23 +210,6 @@ class _Keeper:
         if COLUMN_STATS not in named:
             before = self._metadata.state(record.seq - 1)
         return hudi_column_stats.has_all_files(record, before, self._definition)
-
-    def _keep_again(self) -> None:
-        """Build the metadata table, with as many partitions as possible. If there are none, readers
-        list files.
-        """
-        while FILES in self._partitions:
-            try:
-                return self._append(self._build())
-            except _DAMAGE as error:
-                logs.METADATA.warning(
-                    "%s: cannot keep %s in Hudi's metadata table: %s",
-                    self._storage.url,
-                    self._current,
-                    error,
-                )
-                self._leave_out(self._current)
-        _remove_from_properties(self._storage)
 
     def _leave_out(self, partition: str) -> None:
         self._partitions = tuple(name for name in self._partitions if name != partition)
@@ -280,9 +299,7 @@ class _Keeper:
         before = self._metadata.state(seq - 1)
         entries = {partition: self._entries_of(before, partition) for partition in self._partitions}
         state, stored = self._load(), read_properties(self._storage) or {}
-        if _partitions_in(stored) == set(self._partitions) and state.is_beyond(
-            self._record.seq, self._record.instant
-        ):
+        if self._is_beyond(state, _partitions_in(stored)):
             return state  # another publisher went on, and removed what this one missed
         newest = publish.newest_instant(before)
         initial = self._layout.initialization(newest, seq, self._record.completion)
