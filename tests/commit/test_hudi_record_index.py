@@ -3,6 +3,7 @@
 import json
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
@@ -19,6 +20,7 @@ from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.keys import key_changes as key_changes_module
 from mdt.metadata.keys.key_changes import key_changes, live_locations
 from mdt.services.checking import hudi_listing
 from mdt.stores.storage import MemoryStorage
@@ -178,6 +180,12 @@ def test_the_index_has_the_file_group_of_each_key_after_every_commit(kind, index
     assert table.check().ok
     bases = [i.path for i in storage.list(FOLDER) if i.path.endswith(".hfile")]
     assert bases and all("00000000000000" not in path for path in bases), "it was compacted"
+
+
+def test_hashes_that_differ_in_their_last_bits_only_are_of_different_keys():
+    hi = np.array([5, 7, 7, 7, 9], np.uint64)
+    order, run = key_changes_module._in_runs(hi, np.array([1, 2, 3, 2, 1], np.uint16))
+    assert [order[run == number].tolist() for number in range(4)] == [[0], [1, 3], [2], [4]]
 
 
 def test_hudi_finds_the_definition_of_the_index():
