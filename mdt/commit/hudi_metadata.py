@@ -11,7 +11,8 @@ next Hudi writer builds it again.
 
 The partition ``column_stats`` is kept with the option ``mdt.hudi.column.stats``. It is made anew,
 too, if a commit alters the schema or if other columns get statistics. ``record_index`` is kept with
-``mdt.hudi.record.index``.
+``mdt.hudi.record.index``. A partition that cannot be kept is taken out of the properties. Their
+lack of it tells later commits not to try again each time, as that takes all files or keys.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ PARTITIONS = properties.METADATA_PARTITIONS
 _PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
 _DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
+_COMMITS_PER_TRY = 100
+"""A partition that could not be kept is tried again by the commits whose seq is a multiple."""
 _PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
@@ -110,7 +113,7 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
         return
     if not is_kept(newest):
         # A record that turns it off reads again: a publisher that paused may have set it since.
-        if record.alters or (metadata.watch.properties or {}).get(PARTITIONS):
+        if record.redefines or (metadata.watch.properties or {}).get(PARTITIONS):
             remove_metadata_table(metadata.storage)
         return
     if record.seq and publish.has_instant(record):
@@ -134,27 +137,72 @@ class _Keeper:
         """The partition whose entries are made."""
 
     def keep(self) -> None:
-        stored = read_properties(self._storage)
+        """Add the record, with as many partitions as possible. If there are none, readers list
+        files.
+        """
+        wanted = self._partitions
+        stored, definitions, state = self._storage.together(
+            partial(read_properties, self._storage), self._stored_definitions, self._load
+        )
         if stored is None or not self._is_of_version(stored):
             return
         named = _partitions_in(stored)
-        if COLUMN_STATS in self._partitions and not self._can_have_column_stats(named):
-            self._leave_out(COLUMN_STATS)
-        state = self._load()
-        if named == set(self._partitions) and state.is_beyond(
-            self._record.seq, self._record.instant
-        ):
-            return
+        self._partitions = tuple(name for name in wanted if self._may_keep(name, named))
+        if self._partitions != wanted:
+            state = self._load()
+        while FILES in self._partitions:
+            if self._goes_on(state, named, definitions):
+                return
+            try:
+                return self._append(self._build())
+            except _DAMAGE as error:
+                logs.METADATA.warning(
+                    "%s: cannot keep %s in Hudi's metadata table: %s",
+                    self._storage.url,
+                    self._current,
+                    error,
+                )
+                self._leave_out(self._current)
+            state = self._load()
+        _remove_from_properties(self._storage)
+
+    def _may_keep(self, partition: str, named: AbstractSet[str]) -> bool:
+        """Return True if a partition can be kept or, if it was left out, is to be tried again. That
+        takes all files or keys, so few commits do it.
+
+        Args:
+            named: Partitions that the metadata table has.
+        """
+        record, is_made = self._record, partition in named
+        may_try = FILES not in named or record.redefines or record.seq % _COMMITS_PER_TRY == 0
+        if not is_made and not may_try:
+            return False
+        if partition == COLUMN_STATS:
+            return self._can_have_column_stats(named)
+        return partition != RECORD_INDEX or is_made or hudi_record_index.may_begin(self._after)
+
+    def _goes_on(
+        self, state: TableState, named: AbstractSet[str], definitions: bytes | None
+    ) -> bool:
+        """Add the record to the metadata table. Return False if it must be built again.
+
+        Args:
+            named: Partitions that the metadata table has.
+            definitions: The file of Hudi's definitions, or None.
+        """
+        if self._is_beyond(state, named):
+            return True
         try:
-            if named >= set(self._partitions) and self._is_in_step(state):
-                if named != set(self._partitions):
+            if named >= {*self._partitions} and self._is_in_step(state, definitions):
+                if named != {*self._partitions}:
                     self._set_partitions()
-                return self._append(self._compacted(state))
+                self._append(self._compacted(state))
+                return True
         except _DAMAGE as error:
             logs.METADATA.warning(
                 "%s: built Hudi's metadata table again: %s", self._storage.url, error
             )
-        self._keep_again()
+        return False
 
     def _is_beyond(self, state: TableState, named: AbstractSet[str]) -> bool:
         """Return True if the metadata table has the record, and names its partitions."""
@@ -174,23 +222,6 @@ class _Keeper:
         if COLUMN_STATS not in named:
             before = self._metadata.state(record.seq - 1)
         return hudi_column_stats.has_all_files(record, before, self._definition)
-
-    def _keep_again(self) -> None:
-        """Build the metadata table, with as many partitions as possible. If there are none, readers
-        list files.
-        """
-        while FILES in self._partitions:
-            try:
-                return self._append(self._build())
-            except _DAMAGE as error:
-                logs.METADATA.warning(
-                    "%s: cannot keep %s in Hudi's metadata table: %s",
-                    self._storage.url,
-                    self._current,
-                    error,
-                )
-                self._leave_out(self._current)
-        _remove_from_properties(self._storage)
 
     def _leave_out(self, partition: str) -> None:
         self._partitions = tuple(name for name in self._partitions if name != partition)
@@ -218,9 +249,9 @@ class _Keeper:
             seq, time = newest.seq, next_ms(newest.last_time)
         return seq, time
 
-    def _is_in_step(self, state: TableState) -> bool:
-        """Return True if the metadata table has the commit before, and nothing is left half done
-        by anyone but a publisher of this record.
+    def _is_in_step(self, state: TableState, definitions: bytes | None) -> bool:
+        """Return True if the metadata table has the commit before and the right definitions, and
+        nothing is left half done by anyone but a publisher of this record.
         """
         expected, newest = {self._record.instant}, state.newest_delta()
         if newest is not None:
@@ -229,7 +260,8 @@ class _Keeper:
             return False
         if COLUMN_STATS in self._partitions and self._record.alters:
             return False
-        if not self._has_definitions():
+        own = self._definitions()
+        if own and definitions != with_definitions(definitions, own):
             return False
         first = min(i.time for i in state.instants)
         if self._record.instant < first:
@@ -246,16 +278,12 @@ class _Keeper:
                 return state.has(record.instant)
         return True
 
-    def _has_definitions(self) -> bool:
-        """Return True if Hudi's definitions of the partitions are those of the table."""
-        definitions = self._definitions()
-        if not definitions:
-            return True
-        stored = self._stored_definitions()
-        return stored == with_definitions(stored, definitions)
-
     def _stored_definitions(self) -> bytes | None:
-        """Return the file of Hudi's definitions, or None if there is none of a usable size."""
+        """Return the file of Hudi's definitions, or None if there is none of a usable size, or if
+        no partition has one.
+        """
+        if not self._definitions():
+            return None
         try:
             return self._storage.read_if_exists(DEFINITIONS, HEADER_JSON_BYTES_MAX)
         except Corrupt:
@@ -280,9 +308,7 @@ class _Keeper:
         before = self._metadata.state(seq - 1)
         entries = {partition: self._entries_of(before, partition) for partition in self._partitions}
         state, stored = self._load(), read_properties(self._storage) or {}
-        if _partitions_in(stored) == set(self._partitions) and state.is_beyond(
-            self._record.seq, self._record.instant
-        ):
+        if self._is_beyond(state, _partitions_in(stored)):
             return state  # another publisher went on, and removed what this one missed
         newest = publish.newest_instant(before)
         initial = self._layout.initialization(newest, seq, self._record.completion)
@@ -392,29 +418,35 @@ class _Keeper:
         return stored.get(properties.VERSION) == str(self._layout.table.version)
 
     def _append(self, state: TableState) -> None:
-        """Put the log files and the instants of the record."""
+        """Put the log files and the instants of the record, the completed instant last."""
         if state.is_beyond(self._record.seq, self._record.instant):
             return
         if not state.is_complete():  # another publisher has removed it, or part of it
             return remove_metadata_table(self._storage)
-        record, table, files = self._record, self._layout.table, []
+        record, files, contents = self._record, [], []
         for base in state.slices():
             entries = self._changed_entries(base.group.partition)
-            if not len(entries) and base.group.partition != FILES:
-                continue
-            names = tuple(name for name in base.log_names if seq_of(name) != record.seq)
-            base = Slice(base.group, base.base_instant, base.base_name, names)
-            version = table.log_version(max(map(version_of, names), default=0))
-            instant = table.log_instant(base.base_instant, record.instant)
-            name = base.group.log_name(instant, version, record.seq)
-            if not is_file(name):
-                raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
-            data = base.group.log_file(entries, record.instant)
-            self._storage.put_if_absent(base.group.path(name), data)
-            files.append((base, NewFile(name, len(data), len(entries))))
+            if len(entries) or base.group.partition == FILES:
+                older, name = self._next_log_file(base)
+                data = base.group.log_file(entries, record.instant)
+                files.append((older, NewFile(name, len(data), len(entries))))
+                contents.append((base.group.path(name), data))
         completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
-        for path, body in table_files.delta_instants(self._layout, completed, files):
-            self._storage.put_if_absent(path, body)
+        *pending, done = table_files.delta_instants(self._layout, completed, files)
+        put = self._storage.put_if_absent
+        self._storage.together(*(partial(put, *file) for file in (*contents, *pending)))
+        put(*done)
+
+    def _next_log_file(self, base: Slice) -> tuple[Slice, str]:
+        """Return a slice without a log file of the record, and the name of that log file."""
+        record, table = self._record, self._layout.table
+        names = tuple(name for name in base.log_names if seq_of(name) != record.seq)
+        version = table.log_version(max(map(version_of, names), default=0))
+        instant = table.log_instant(base.base_instant, record.instant)
+        name = base.group.log_name(instant, version, record.seq)
+        if not is_file(name):
+            raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
+        return Slice(base.group, base.base_instant, base.base_name, names), name
 
     def _changed_entries(self, partition: str) -> pa.RecordBatch:
         """Return the entries of the record."""

@@ -19,6 +19,9 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 
+_BEGIN_SHARE_MAX = 0.8
+"""Share of the maximum number of rows up to which a table gets the index."""
+
 
 def problem(definition: TableDefinition) -> str:
     """Return why a table cannot have the index, or "" if it can."""
@@ -44,7 +47,16 @@ def is_kept(snapshot: Snapshot) -> bool:
     definition = snapshot.definition
     if not definition.parsed.hudi_record_index or problem(definition):
         return False
-    return int((snapshot.rows - snapshot.dead_rows).sum()) <= HUDI_RECORD_INDEX_ROWS_MAX
+    return _live_rows(snapshot) <= HUDI_RECORD_INDEX_ROWS_MAX
+
+
+def may_begin(snapshot: Snapshot) -> bool:
+    """Return True if a table without the index may get it: it would not lose it again soon."""
+    return _live_rows(snapshot) <= _BEGIN_SHARE_MAX * HUDI_RECORD_INDEX_ROWS_MAX
+
+
+def _live_rows(snapshot: Snapshot) -> int:
+    return int((snapshot.rows - snapshot.dead_rows).sum())
 
 
 def snapshot_entries(metadata: Metadata, snapshot: Snapshot) -> pa.RecordBatch:

@@ -157,8 +157,9 @@ def test_a_file_with_nan_has_no_entries():
 
 
 @pytest.mark.parametrize("kind", [MOR, COW])
-def test_the_partition_is_left_out_in_version_9_while_a_live_file_has_nan(kind):
+def test_the_partition_is_left_out_in_version_9_while_a_live_file_has_nan(kind, monkeypatch):
     """Hudi's writers would derive bounds of the whole partition from the other files."""
+    monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 1)
     storage, table = table_with_option(kind, **{VERSION: "9"})
     table.upsert(rows(range(6), 1, 1.0))
     check_bounds(storage)
@@ -174,6 +175,24 @@ def test_the_partition_is_left_out_in_version_9_while_a_live_file_has_nan(kind):
     table.upsert(rows([1], 5, 1.0))
     assert partitions(storage) == ["column_stats", "files"]
     assert table.check().ok
+
+
+def test_few_commits_look_at_all_files_for_statistics_that_were_left_out(monkeypatch):
+    storage, table = table_with_option(**{VERSION: "9"})
+    table.upsert(rows(range(6), 1, 1.0))
+    table.upsert(rows([4], 2, float("nan")))
+    complete, tried = hudi_column_stats.has_all_files, []
+
+    def counted(record, before, definition):
+        tried.append((record.seq, before is not None))
+        return complete(record, before, definition)
+
+    monkeypatch.setattr(hudi_column_stats, "has_all_files", counted)
+    monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 5)
+    for ts in range(3, 9):
+        table.upsert(rows([1], ts, 1.0))
+    assert tried == [(5, True)]
+    assert partitions(storage) == ["files"] and table.check().ok
 
 
 def test_a_table_without_partitions_keeps_other_files_in_version_9():
@@ -306,8 +325,9 @@ def test_a_partition_that_cannot_be_made_is_left_out(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(hudi_column_stats, "record_entries", fail)
         table.upsert(rows([1], 2, 1.0))
-    assert partitions(storage) == ["files"]
     table.upsert(rows([1], 3, 1.0))
+    assert partitions(storage) == ["files"]
+    table.alter(options={"mdt.small.file.bytes": 20_000})
     check_bounds(storage)
 
 

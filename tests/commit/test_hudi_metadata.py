@@ -338,7 +338,7 @@ def spoil(storage, version, what):
         case "an instant without a time":
             storage.replace(f"{folder}/{completed_name(version, '9' * 17)}", b"")
         case "a folder above":
-            changed = {**read_properties(storage), PARTITIONS: "files,../.mdt,.hoodie"}
+            changed = {**read_properties(storage), PARTITIONS: "files,record_index,../.mdt,.hoodie"}
             storage.replace(".hoodie/hoodie.properties", properties.encode(changed))
         case "deep definitions":
             storage.replace(hudi_metadata.DEFINITIONS, b'{"indexDefinitions":' + b"[" * 100_000)

@@ -3,6 +3,7 @@
 import json
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
@@ -19,6 +20,7 @@ from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.keys import key_changes as key_changes_module
 from mdt.metadata.keys.key_changes import key_changes, live_locations
 from mdt.services.checking import hudi_listing
 from mdt.stores.storage import MemoryStorage
@@ -51,6 +53,9 @@ STEPS = [
     "overwrite",
 ]
 STEPS += ["restore", "empty"]
+
+LONG = pa.table({"id": ["k" * 40_000], "city": ["x"], "n": [1]}, schema=SCHEMA)
+"""A row whose key is too long for the index."""
 
 
 def rows(rng, count_):
@@ -177,6 +182,12 @@ def test_the_index_has_the_file_group_of_each_key_after_every_commit(kind, index
     assert bases and all("00000000000000" not in path for path in bases), "it was compacted"
 
 
+def test_hashes_that_differ_in_their_last_bits_only_are_of_different_keys():
+    hi = np.array([5, 7, 7, 7, 9], np.uint64)
+    order, run = key_changes_module._in_runs(hi, np.array([1, 2, 3, 2, 1], np.uint16))
+    assert [order[run == number].tolist() for number in range(4)] == [[0], [1, 3], [2], [4]]
+
+
 def test_hudi_finds_the_definition_of_the_index():
     storage, table = new_table(MOR, "record", [], **ON)
     table.upsert(rows(random.Random(1), 9))
@@ -212,24 +223,78 @@ def test_the_partition_follows_the_option_and_the_number_of_rows(monkeypatch):
         patch.setattr(hudi_record_index, "HUDI_RECORD_INDEX_ROWS_MAX", 5)
         table.upsert(rows(rng, 9))
         assert partitions(storage) == ["files"] and not storage.list(FOLDER)
-    table.upsert(rows(rng, 9))
+    table.alter(options={"mdt.small.file.bytes": 20_000})
     assert by_hudi(storage) == by_us(table)
     table.alter(options={"mdt.hudi.record.index": False})
     assert partitions(storage) == ["files"] and not storage.list(FOLDER)
 
 
+def test_a_table_gets_the_index_only_if_it_will_not_lose_it_soon(monkeypatch):
+    storage, table = new_table(MOR, "record", [], **ON)
+    monkeypatch.setattr(hudi_record_index, "HUDI_RECORD_INDEX_ROWS_MAX", 10)
+    ids = pa.table({"id": list("abcdefghijk"), "city": ["x"] * 11, "n": [1] * 11}, schema=SCHEMA)
+    sizes, states = iter((20_000, 30_000)), []
+
+    def alter():
+        table.alter(options={"mdt.small.file.bytes": next(sizes)})
+
+    for change in (
+        lambda: table.upsert(ids[:8]),
+        lambda: table.upsert(ids[:10]),
+        lambda: table.upsert(ids),
+        lambda: table.delete(ids[9:]),
+        alter,
+        lambda: table.delete(ids[8:]),
+        alter,
+    ):
+        change()
+        states.append("record_index" in partitions(storage))
+    assert states == [True, True, False, False, False, False, True]
+    assert by_hudi(storage) == by_us(table)
+
+
 @pytest.mark.parametrize("partition", ["files", "column_stats"])
-def test_keys_that_the_index_cannot_have_leave_it_out(partition):
+def test_keys_that_the_index_cannot_have_leave_it_out(partition, monkeypatch):
     """The other partitions stay."""
+    monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 1)
     statistics = {"mdt.hudi.column.stats": partition == "column_stats"}
     storage, table = new_table(MOR, "record", [], **{**ON, **statistics})
     table.upsert(rows(random.Random(1), 9))
-    long = pa.table({"id": ["k" * 40_000], "city": ["x"], "n": [1]}, schema=SCHEMA)
-    table.upsert(long)
+    table.upsert(LONG)
     assert partitions(storage) == sorted({partition, "files"}) and table.check().ok
-    table.delete(long)
+    table.delete(LONG)
     table.upsert(rows(random.Random(2), 9))
     assert by_hudi(storage) == by_us(table)
+
+
+def test_few_commits_try_again_to_make_an_index_that_was_left_out(monkeypatch):
+    """They read all keys. If they fail, the other partitions are not made anew."""
+    storage, table = new_table(MOR, "record", [], **ON)
+    for number in range(2):
+        table.upsert(rows(random.Random(number), 9))
+    table.upsert(LONG)
+    entries, tried = hudi_record_index.snapshot_entries, []
+
+    def counted(metadata, snapshot):
+        tried.append(snapshot.seq + 1)
+        return entries(metadata, snapshot)
+
+    monkeypatch.setattr(hudi_record_index, "snapshot_entries", counted)
+    monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 5)
+    base = storage.list(".hoodie/metadata/files")[0].path
+    for number in range(7):
+        table.upsert(rows(random.Random(number), 9))
+    assert tried == [5, 10]
+    assert storage.size(base) is not None
+    table.alter(options={"mdt.small.file.bytes": 20_000})
+    assert tried == [5, 10, 11] and partitions(storage) == ["files"]
+    table.delete(LONG)
+    table.upsert(rows(random.Random(1), 9))
+    assert partitions(storage) == ["files"]
+    for number in range(2):
+        table.upsert(rows(random.Random(number), 9))
+    assert tried == [5, 10, 11, 15]
+    assert by_hudi(storage) == by_us(table) and table.check().ok
 
 
 def test_a_stored_key_that_cannot_be_written_again_does_not_stop_commits(monkeypatch):

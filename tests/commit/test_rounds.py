@@ -284,3 +284,31 @@ def test_what_many_leases_and_partitions_tell_is_asked_at_once():
     assert [len(one) for one in listed] == [12], (
         "of a clustering that gains nothing, whose files are looked for"
     )
+
+
+def cost_of_an_upsert(version, **options):
+    """Return the requests of an upsert with a new key, and how often it waits."""
+    storage = CountingStorage(MemoryStorage())
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    own = {"mdt.table.version": version, "mdt.services.auto": False, **options}
+    table = mdt.create(storage, schema, key="id", options=own)
+    for number in range(4):
+        before = len(storage.made), storage.rounds
+        table.upsert({"id": ["x", f"k{number}"], "n": [1, number]})
+    return len(storage.made) - before[0], storage.rounds - before[1]
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(
+    ("partitions", "requests", "waits"),
+    [((), 7, 3), (("column.stats",), 10, 3), (("column.stats", "record.index"), 13, 4)],
+)
+def test_a_commit_waits_little_for_hudis_metadata_table(partitions, requests, waits, version):
+    """It reads, puts log files and pending instants, and the completed instant. For the record
+    index it also reads the new keys.
+    """
+    options = {"mdt.hudi.metadata": True, "mdt.hudi.column.stats": False}
+    options |= {f"mdt.hudi.{name}": True for name in partitions}
+    with_it = cost_of_an_upsert(version, **options)
+    without = cost_of_an_upsert(version, **{"mdt.hudi.metadata": False})
+    assert (with_it[0] - without[0], with_it[1] - without[1]) == (requests, waits)

@@ -1,5 +1,6 @@
 """Records of the record index: their bytes, and what our reader of Hudi's tables reads."""
 
+import hashlib
 import io
 import json
 import uuid
@@ -12,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdt.errors import Unsupported
+from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi import record_index_records, timeline
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.metadata_record_schema import LOCATION
+from mdt.hudi.metadata_table_files import RECORD_INDEX
+from mdt.hudi.read import hfile_entries
 from mdt.hudi.record_index_records import LOCATIONS
 
 GROUPS = [
@@ -71,3 +75,12 @@ def test_records_read_back(places, time):
 def test_keys_that_an_hfile_cannot_have_are_refused(key):
     with pytest.raises(Unsupported, match="no keys without characters or of"):
         record_index_records.encoded(pa.array(["a", key]))
+
+
+def test_the_bytes_of_a_log_file_stay_the_same():
+    places = [["a", "b"], ["city=x", ""], [GROUPS[3], "af3e-7"], ["20240229120000123"] * 2]
+    located = record_index_records.entries(pa.table(places, schema=LOCATIONS))
+    deleted = hfile_entries.deletions(pa.array(["c"], pa.large_binary()))
+    entries = hfile_entries.sort([located, deleted])
+    data = table_files.GROUPS[RECORD_INDEX].log_file(entries, "20240229120000123")
+    assert hashlib.sha256(data).hexdigest()[:16] == "99040f9a6fb45dfa"

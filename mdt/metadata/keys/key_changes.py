@@ -169,11 +169,10 @@ def _without_common(old: Sequence[_Rows], new: Sequence[_Rows]) -> tuple[list[_R
     hi = np.concatenate([rows.hi for rows in (*old, *new)])
     lo = np.concatenate([rows.lo for rows in (*old, *new)])
     is_new = np.repeat([False, True], [sum(map(len, old)), sum(map(len, new))])
-    order = np.lexsort((lo, hi))
-    differs = (np.diff(hi[order]) != 0) | (np.diff(lo[order].astype(np.int64)) != 0)
-    run = np.concatenate([[0], np.cumsum(differs)])
-    has_old = np.bincount(run, ~is_new[order]) > 0
-    has_new = np.bincount(run, is_new[order]) > 0
+    order, run = _in_runs(hi, lo)
+    has_old, has_new = np.zeros((2, len(hi)), np.bool_)
+    has_old[run[~is_new[order]]] = True
+    has_new[run[is_new[order]]] = True
     is_common = np.empty(len(hi), np.bool_)
     is_common[order] = (has_old & has_new)[run]
     ends = np.cumsum([len(rows) for rows in (*old, *new)])
@@ -185,6 +184,20 @@ def _without_common(old: Sequence[_Rows], new: Sequence[_Rows]) -> tuple[list[_R
         [rows for rows in kept[: len(old)] if len(rows)],
         [rows for rows in kept[len(old) :] if len(rows)],
     )
+
+
+def _in_runs(
+    hi: UInt64Array, lo: npt.NDArray[np.uint16]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return an order in which equal hashes follow each other, and the number of the run of equal
+    ones at each place -> int64[n] each.
+    """
+    order = np.argsort(hi, kind="stable")  # fast, because it merges sorted key maps
+    differs_hi, differs_lo = (np.diff(words[order]) != 0 for words in (hi, lo))
+    if (differs_lo & ~differs_hi).any():
+        order = np.lexsort((lo, hi))
+        differs_hi, differs_lo = (np.diff(words[order]) != 0 for words in (hi, lo))
+    return order, np.concatenate([[0], np.cumsum(differs_hi | differs_lo)])
 
 
 def _keys(metadata: Metadata, rows: _Rows) -> pa.Array:

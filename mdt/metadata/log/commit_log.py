@@ -167,6 +167,11 @@ class CommitRecord:
         return "schema" in self.header
 
     @property
+    def redefines(self) -> bool:
+        """True if this record changes the table's schema or options."""
+        return self.alters or "options" in self.header
+
+    @property
     def ended_versions(self) -> frozenset[int]:
         """Seqs of the schema versions that this record removes from the table."""
         return frozenset(self.header.get("ended_versions", ()))
