@@ -88,6 +88,15 @@ class MetadataTable:
                     missing.append(file.time)
         return missing
 
+    def problem(self, data: Timeline) -> str:
+        """Return the reason why its indexes cannot be used with the timeline ``data``, or ""."""
+        missing, unknown = self.missing_instants(data), self.unknown_instants(data)
+        if missing:
+            return f"Hudi's metadata table lacks the instants {', '.join(missing[:3])}"
+        if unknown:
+            return f"Hudi's metadata table has other instants: {', '.join(unknown[:3])}"
+        return ""
+
     def _restores(self, data: Timeline) -> dict[str, list[str]]:
         """Return the restores of the data table that this table contains -> the instants of the
         writes to this table that belong to each.
