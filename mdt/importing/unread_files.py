@@ -17,8 +17,8 @@ from indexes.base import BoolArray
 from indexes.column_stats import STATS_SCHEMA, prune_predicate
 from indexes.predicate import Predicate, columns
 from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi.column_ranges import column_ranges, has_ranges
 from mdt.hudi.column_stats_records import FileKeys
-from mdt.hudi.read.column_ranges import column_ranges, has_ranges
 from mdt.hudi.read.column_statistics import COLUMN_STATS
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.index_partition import IndexPartition

@@ -114,10 +114,14 @@ class Handle(FamiliarNames):
         """The data columns as declared, without Hudi's meta columns. In a table that Hudi's writers
         share, columns that they have just added are among them.
         """
-        is_ours = self._pinned is None and not self._storage.is_imported
-        if is_ours and self._metadata.cached_snapshot().is_shared:
-            return self.readable().snapshot().definition.declared
-        return self.definition.declared
+        if self._storage.is_imported:
+            return self.definition.declared
+        try:
+            return self.snapshot().definition.declared
+        except MdtError as error:
+            if not error.is_of_others:
+                raise
+            return self.readable().schema
 
     @property
     def options(self) -> Options:
