@@ -34,11 +34,12 @@ from mdt.hudi.read.loading import (
     state_of,
 )
 from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties, refuse
+from mdt.hudi.read.table_schema import TableSchema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_log import import_records, write_instants
 from mdt.importing.imported_slices import MergedFiles
 from mdt.importing.past_states import require_state
-from mdt.importing.unread_files import UnreadFiles, load_statistics
+from mdt.importing.unread_files import UnreadFiles, load_unread
 from mdt.limits import IMPORT_FOLDER_RECORDS_MAX, IMPORT_FOLDER_SLICES_MIN
 from mdt.metadata.files import paths
 from mdt.metadata.history.tolerate_missing import retry_missing
@@ -252,13 +253,15 @@ class ImportedStorage(Storage):
         """
         if len(state.slices) < IMPORT_FOLDER_SLICES_MIN:
             return False
-        statistics = load_statistics(self.source, state)
-        if statistics is None:
+        unread = load_unread(self.source, state, digest)
+        if unread is None:
             return False
         if self._private.size(paths.commit(0)) is None:
-            first = next(import_records(self.source, self._merged, state, None))
+            first = next(
+                import_records(self.source, self._merged, state, None, schema=unread.schema)
+            )
             self._private.put_if_absent(paths.commit(0), commit_log.encode(first))
-        self.seq, self._unread = 0, UnreadFiles(state, digest, statistics)
+        self.seq, self._unread = 0, unread
         return True
 
     @property
@@ -286,18 +289,18 @@ class ImportedStorage(Storage):
             if slices is None:
                 return None
             try:
-                return self._with(slices, unread.state)
+                return self._with(slices, unread)
             except Missing:  # a writer cleans files
                 return None
 
-    def _with(self, slices: Sequence[FileSlice], state: TableState) -> ImportedStorage:
+    def _with(self, slices: Sequence[FileSlice], unread: UnreadFiles) -> ImportedStorage:
         """Return a storage with some slices of a state, in memory."""
         part = object.__new__(ImportedStorage)
         part._show(self.source, has_log=False)
         part._merged = MergedFiles(temporary_folder(part))
         part.computes_keys = self.computes_keys
-        part.left_out = len(state.slices) - len(slices)
-        part._put_state(replace(state, slices=list(slices)))
+        part.left_out = len(unread.state.slices) - len(slices)
+        part._put_state(replace(unread.state, slices=list(slices)), unread.schema)
         return part
 
     @contextmanager
@@ -353,8 +356,12 @@ class ImportedStorage(Storage):
             )
         return table, load_timeline(self.source, table)
 
-    def _put_state(self, state: TableState) -> None:
-        """Put the records of a state into the log. No reader sees only some of them."""
+    def _put_state(self, state: TableState, schema: TableSchema | None = None) -> None:
+        """Put the records of a state into the log. No reader sees only some of them.
+
+        Args:
+            schema: Its columns, if they were loaded.
+        """
         if self._base_only:
             slices = [replace(one, logs=()) for one in state.slices if one.base is not None]
             state = replace(state, slices=slices)
@@ -366,8 +373,9 @@ class ImportedStorage(Storage):
             if self.seq < 0:
                 self._remove_unused(snapshot)
             self.seq = snapshot.seq
+        is_past = bool(self.instants)
         records = import_records(
-            self.source, self._merged, state, snapshot, is_past=bool(self.instants)
+            self.source, self._merged, state, snapshot, schema=schema, is_past=is_past
         )
         encoded = [(record.seq, commit_log.encode(record)) for record in records]
         for info in self._private.list_dir(paths.log_dir()):

@@ -6,7 +6,6 @@ Hudi's partition ``column_stats`` names the files that may have rows of a filter
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +23,7 @@ from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.index_partition import IndexPartition
 from mdt.hudi.read.loading import TableState
 from mdt.hudi.read.metadata_state import load_metadata_table
+from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.stores.storage import Storage
 
 _PART_MAX = 0.25
@@ -35,13 +35,18 @@ class UnreadFiles:
     """The newest state of a table whose files were not opened.
 
     Attributes:
+        schema: Its columns.
         digest: Digest of its timeline.
+        statistics: Hudi's column statistics.
+        keys: Key of the base file of each slice in them.
         read: Number of file groups that filters have read, each as often as it was read.
     """
 
     state: TableState
+    schema: TableSchema
     digest: str
     statistics: IndexPartition
+    keys: pa.Array
     read: int = 0
 
     def matching(self, predicate: Predicate, schema: pa.Schema) -> list[FileSlice] | None:
@@ -53,7 +58,7 @@ class UnreadFiles:
         """
         slices = self.state.slices
         try:
-            maybe = _may_match(self.statistics, slices, predicate, schema)
+            maybe = self._may_match(predicate, schema)
         except (Corrupt, Missing, Unsupported):
             return None
         count = int(np.count_nonzero(maybe))
@@ -62,44 +67,42 @@ class UnreadFiles:
         self.read += count
         return [slices[number] for number in np.flatnonzero(maybe).tolist()]
 
+    def _may_match(self, predicate: Predicate, schema: pa.Schema) -> BoolArray:
+        """Return False for the slices that have no row of ``predicate``, bool[slices].
 
-def load_statistics(source: Storage, state: TableState) -> IndexPartition | None:
-    """Return Hudi's column statistics of a table, or None if they are absent or out of step."""
+        Slices with log files always may have some.
+        """
+        tested = {}
+        for name in columns(predicate):
+            if name in schema.names and has_ranges(schema.field(name).type):
+                tested[name] = schema.field(name).type
+        ranges = column_ranges(self.statistics, tested)
+
+        def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
+            if name not in tested:
+                return None
+            places = pc.index_in(self.keys, ranges[name]["suffix"])
+            return ranges[name].select(STATS_SCHEMA.names).take(places), tested[name]
+
+        slices = self.state.slices
+        maybe = prune_predicate(lookup, predicate, len(slices))
+        return maybe | np.array([one.base is None or bool(one.logs) for one in slices], np.bool_)
+
+
+def load_unread(source: Storage, state: TableState, digest: str) -> UnreadFiles | None:
+    """Return a state with Hudi's column statistics, or None if they are absent or out of step.
+
+    Raises Corrupt, Missing, and Unsupported for a table without columns.
+    """
     if COLUMN_STATS not in state.table.metadata_partitions:
         return None
     try:
         metadata = load_metadata_table(source)
         if metadata is None or metadata.problem(state.timeline):
             return None
-        return IndexPartition(source, metadata, state.timeline, COLUMN_STATS)
+        statistics = IndexPartition(source, metadata, state.timeline, COLUMN_STATS)
     except (Corrupt, Missing, Unsupported):
         return None
-
-
-def _may_match(
-    statistics: IndexPartition,
-    slices: Sequence[FileSlice],
-    predicate: Predicate,
-    schema: pa.Schema,
-) -> BoolArray:
-    """Return False for the slices that have no row of ``predicate``, bool[slices].
-
-    Slices with log files always may have some.
-    """
-    tested = {}
-    for name in columns(predicate):
-        if name in schema.names and has_ranges(schema.field(name).type):
-            tested[name] = schema.field(name).type
-    ranges = column_ranges(statistics, tested)
-    bases = [one.base for one in slices]
-    names = ["" if base is None else base.name for base in bases]
-    suffixes = FileKeys.of([one.partition for one in slices], names).suffixes
-
-    def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
-        if name not in tested:
-            return None
-        places = pc.index_in(suffixes, ranges[name]["suffix"])
-        return ranges[name].select(STATS_SCHEMA.names).take(places), tested[name]
-
-    maybe = prune_predicate(lookup, predicate, len(slices))
-    return maybe | np.array([one.base is None or bool(one.logs) for one in slices], np.bool_)
+    names = ["" if one.base is None else one.base.name for one in state.slices]
+    keys = FileKeys.of([one.partition for one in state.slices], names).suffixes
+    return UnreadFiles(state, load_schema(source, state), digest, statistics, keys)
