@@ -11,7 +11,8 @@ import index_files
 import pyarrow as pa
 import pytest
 from hudi_tables import FIXTURES, ZIPS, bag, fixture
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
+from random_tables import examples
 from refusals import refused
 from test_table_folders import copied, folders, opened
 
@@ -194,7 +195,7 @@ def both(updated, monkeypatch) -> tuple[str, mdt.Table]:
     return path, imported_table(path, monkeypatch)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(12, 400)
 @given(where=predicates(SCHEMA, batch(range(10 * PARTITIONS))))
 def test_filters_find_the_rows_of_the_whole_table(both, where):
     path, whole = both
@@ -222,7 +223,7 @@ class TestHudisTables:
         whole = mdt.open(folder, {"mdt.cache.bytes.max": 0}).scan().to_arrow()
         found = 0
         for column in whole.column_names:
-            for value in whole[column].unique().to_pylist()[:3]:
+            for value in whole[column].unique().to_pylist()[:2]:
                 if isinstance(value, (str, int)):
                     t = mdt.open(folder, options(tmp_path))
                     assert t.storage.is_unread
