@@ -25,6 +25,7 @@ from benchmarks import (
     clustering,
     conditions,
     delta,
+    foreign,
     keys,
     latency,
     life,
@@ -46,6 +47,7 @@ CONDITIONS = "conditions"
 CLUSTERING = "clustering"
 DELTA = "delta"
 KEYS = "keys"
+FOREIGN = "foreign"
 NESTED = "nested"
 WRITERS = "writers"
 WRITTEN = "written"
@@ -60,6 +62,7 @@ OWN = (
     CLUSTERING,
     DELTA,
     KEYS,
+    FOREIGN,
     NESTED,
     WRITERS,
     WRITTEN,
@@ -235,7 +238,8 @@ def main(
         typer.Option(
             min=1,
             help=(
-                "planning: files of the tables, may be repeated; life: files of the load, as many"
+                "planning: files of the tables, may be repeated; foreign: files of the table that is"
+                " opened; life: files of the load, as many"
                 " as each peer makes by itself if not given"
             ),
         ),
@@ -273,8 +277,9 @@ def main(
     """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long;
     `latency` has what single writes wait for; `advice` tries indexes on queries that did not choose
     them; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts
-    rows in order; `delta` upserts into tables with a Delta log; `writers` upsert side by side; `written` counts bytes that operations write;
-    `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested
+    rows in order; `delta` upserts into tables with a Delta log; `writers` upsert side by side;
+    `written` counts bytes that operations write; `keys` simulates key indexes of up to so many
+    keys; `foreign` reads tables of another writer; `nested` reads few rows beside nested
     columns; `spark` compares engines on Spark; `planning` has tables of many files and its own
     workload.
     """
@@ -288,6 +293,9 @@ def main(
             emit=partial(print, flush=True),
         )
     where, like = environments.resolve(), Job("", "", rows, seed, shuffled, repeat, integers)
+    if FOREIGN in benches:
+        count = (files or [foreign.FILES_DEFAULT])[0]
+        foreign.run(rows, count, seed, repeat, partial(print, flush=True))
     if LIFE in benches:
         wanted = [name for name in chosen(peers) if name in life.PEERS]
         work = life.Work(rows, commits, batch, seed, files[0] if files else None, budget)

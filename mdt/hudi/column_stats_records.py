@@ -69,7 +69,7 @@ _DELETED_PLACE = -2
 """Place of the flag of a deleted record among its bytes."""
 _SEED = 0xFFFFFFFFDABADABA
 _CHARACTER_BYTES_MAX = 4
-_HASH_CHARACTERS = 12
+HASH_CHARACTERS = 12
 """Characters of a hash in a key."""
 _SIGN = np.uint64(1 << 63)
 _NO_PARTITION = "."
@@ -278,9 +278,14 @@ def merge(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     return merged.filter(pa.array(flags == 0))
 
 
+def column_prefix(column: str) -> bytes:
+    """Return the begin of the keys of a column."""
+    return _hash(column)
+
+
 def suffix_of(key: bytes) -> bytes:
     """Return what follows the column in a key, as in :class:`FileKeys`."""
-    return key[_HASH_CHARACTERS:]
+    return key[HASH_CHARACTERS:]
 
 
 def name_in(value: bytes) -> str:
@@ -295,7 +300,7 @@ def _names(files: FileKeys, column: str) -> tuple[bytes | pa.Array, ...]:
 
 
 def _entries(files: FileKeys, column: str, values: pa.Array) -> pa.RecordBatch:
-    keys = avro_values.join(_hash(column), files.suffixes)
+    keys = avro_values.join(column_prefix(column), files.suffixes)
     return pa.record_batch([keys, values], schema=ENTRIES)
 
 

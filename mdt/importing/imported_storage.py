@@ -16,10 +16,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from indexes.predicate import Predicate
 from mdt import logs
 from mdt.config import Options
 from mdt.errors import Corrupt, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import properties
+from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes, load_key_indexes
 from mdt.hudi.read.loading import (
@@ -30,10 +34,12 @@ from mdt.hudi.read.loading import (
     state_of,
 )
 from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties, refuse
+from mdt.hudi.read.table_schema import TableSchema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_log import import_records, write_instants
 from mdt.importing.imported_slices import MergedFiles
 from mdt.importing.past_states import require_state
+from mdt.importing.unread_files import UnreadFiles, load_unread
 from mdt.limits import IMPORT_FOLDER_RECORDS_MAX, IMPORT_FOLDER_SLICES_MIN
 from mdt.metadata.files import paths
 from mdt.metadata.history.tolerate_missing import retry_missing
@@ -96,8 +102,9 @@ class ImportedStorage(Storage):
             instants: Instants of the states to show, ascending. Empty to follow the table.
             base_only: Leave log files out, as in Hudi's read-optimized queries.
             has_log: Begin with the table's own log. The records in memory follow it.
-            options: Options of this machine for the folder of a large table. None for memory and a
-                temporary directory.
+            options: Options of this machine for the folder of a large table. Its files may then be
+                left unread (:attr:`is_unread`), and :meth:`follow` is called at the end of its
+                opening. None for memory and a temporary directory.
 
         Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
         """
@@ -112,8 +119,8 @@ class ImportedStorage(Storage):
         self._identity = _identity(table)
         self._name = _folder_name(source, table)
         self._merged = MergedFiles(temporary_folder(self))
-        self._follows = True
         self._use_folder(create=False)
+        self._follows = options is None
         try:
             self._read_log()
         except MdtError as error:
@@ -128,7 +135,8 @@ class ImportedStorage(Storage):
         self.is_durable = source.is_durable
         self.source = source
         self.seq, self.first_seq = -1, 0
-        self.computes_keys = False
+        self.computes_keys = self._base_only = False
+        self.instants = ()
         self._has_log = has_log
         self._follows = False
         self._private: Storage = MemoryStorage()
@@ -136,6 +144,7 @@ class ImportedStorage(Storage):
         self._metadata: Metadata | None = None
         self._lock = threading.Lock()
         self._timeline = ""
+        self._unread: UnreadFiles | None = None
         self._has_key_indexes = False
         self._key_indexes: tuple[int, KeyIndexes | None] = -1, None
 
@@ -145,6 +154,7 @@ class ImportedStorage(Storage):
         copy._show(self.source, has_log=self._has_log)
         copy.instants = self.instants
         copy._private, copy._merged, copy._folder = self._private, self._merged, self._folder
+        copy._base_only = self._base_only
         return copy
 
     def _use_folder(self, *, create: bool) -> None:
@@ -194,8 +204,11 @@ class ImportedStorage(Storage):
 
     def _import_newest(self) -> None:
         table, active = self._look()
-        if _digest(active) != self._timeline:
-            state = self._choose_folder(table, active) if self.seq < 0 else None
+        digest = _digest(active)
+        if digest != self._timeline:
+            state = self._known_state(table, active, digest)
+            if state is not None and not self._follows and self._leave_unread(state, digest):
+                return
             with self._locked():
                 if self._folder is not None:  # others may have imported later commits meanwhile
                     listed = active
@@ -205,9 +218,17 @@ class ImportedStorage(Storage):
                 if not self._has_imported(digest):
                     self._put_state(state or load_state(self.source, table, timeline=active))
                     self._private.replace(_TIMELINE, f"{digest} {self.seq}".encode("ascii"))
-            self._timeline = digest
+            self._timeline, self._unread = digest, None
         while self._folder is not None and self._private.size(paths.commit(self.seq + 1)):
             self.seq += 1  # another process has imported it
+
+    def _known_state(
+        self, table: TableProperties, active: Timeline, digest: str
+    ) -> TableState | None:
+        """Return the newest state if it was loaded."""
+        if self._unread is not None:
+            return self._unread.state if self._unread.digest == digest else None
+        return self._choose_folder(table, active) if self.seq < 0 else None
 
     def _choose_folder(self, table: TableProperties, active: Timeline) -> TableState | None:
         """Begin a folder for a large table that has none, or whose log is too long. Return the
@@ -215,16 +236,72 @@ class ImportedStorage(Storage):
         """
         if self._options is None:
             return None
-        if self._folder is not None:
+        if self._folder is not None and self._newest_known()[0]:
             if self._newest_known()[1] <= IMPORT_FOLDER_RECORDS_MAX or not self._folder.remove():
                 return None
             self._use_memory()
         state = load_state(self.source, table, timeline=active)
         log_bytes = sum(log.size for one in state.slices for log in one.logs)
         is_large = len(state.slices) >= IMPORT_FOLDER_SLICES_MIN
-        if is_large and log_bytes <= self._options.cache_bytes_max:
+        if self._folder is None and is_large and log_bytes <= self._options.cache_bytes_max:
             self._use_folder(create=True)
         return state
+
+    def _leave_unread(self, state: TableState, digest: str) -> bool:
+        """Put only the definition of a large table into the log, if filters can do without its
+        other files. Return True in that case.
+        """
+        if len(state.slices) < IMPORT_FOLDER_SLICES_MIN:
+            return False
+        unread = load_unread(self.source, state, digest)
+        if unread is None:
+            return False
+        if self._private.size(paths.commit(0)) is None:
+            first = next(
+                import_records(self.source, self._merged, state, None, schema=unread.schema)
+            )
+            self._private.put_if_absent(paths.commit(0), commit_log.encode(first))
+        self.seq, self._unread = 0, unread
+        return True
+
+    @property
+    def is_unread(self) -> bool:  # type: ignore[override]
+        """True if the log has only the definition of the table."""
+        return self._unread is not None
+
+    def follow(self) -> None:
+        """End the opening of the table. Readers of the log then see all commits."""
+        self._follows = True
+
+    def part(self, predicate: Predicate, schema: pa.Schema) -> ImportedStorage | None:
+        """Return a storage with the file groups that may have rows of a filter.
+
+        None if the whole table should be read, or if it has changed since it was opened.
+
+        Args:
+            schema: The table's columns, with Hudi's meta columns.
+        """
+        with self._lock:
+            unread = self._unread
+            if unread is None or _digest(self._look()[1]) != unread.digest:
+                return None
+            slices = unread.matching(predicate, schema)
+            if slices is None:
+                return None
+            try:
+                return self._with(slices, unread)
+            except Missing:  # a writer cleans files
+                return None
+
+    def _with(self, slices: Sequence[FileSlice], unread: UnreadFiles) -> ImportedStorage:
+        """Return a storage with some slices of a state, in memory."""
+        part = object.__new__(ImportedStorage)
+        part._show(self.source, has_log=False)
+        part._merged = MergedFiles(temporary_folder(part))
+        part.computes_keys = self.computes_keys
+        part.left_out = len(unread.state.slices) - len(slices)
+        part._put_state(replace(unread.state, slices=list(slices)), unread.schema)
+        return part
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -279,8 +356,12 @@ class ImportedStorage(Storage):
             )
         return table, load_timeline(self.source, table)
 
-    def _put_state(self, state: TableState) -> None:
-        """Put the records of a state into the log. No reader sees only some of them."""
+    def _put_state(self, state: TableState, schema: TableSchema | None = None) -> None:
+        """Put the records of a state into the log. No reader sees only some of them.
+
+        Args:
+            schema: Its columns, if they were loaded.
+        """
         if self._base_only:
             slices = [replace(one, logs=()) for one in state.slices if one.base is not None]
             state = replace(state, slices=slices)
@@ -292,8 +373,9 @@ class ImportedStorage(Storage):
             if self.seq < 0:
                 self._remove_unused(snapshot)
             self.seq = snapshot.seq
+        is_past = bool(self.instants)
         records = import_records(
-            self.source, self._merged, state, snapshot, is_past=bool(self.instants)
+            self.source, self._merged, state, snapshot, schema=schema, is_past=is_past
         )
         encoded = [(record.seq, commit_log.encode(record)) for record in records]
         for info in self._private.list_dir(paths.log_dir()):
@@ -305,7 +387,8 @@ class ImportedStorage(Storage):
             self.seq = max(self.seq, seq)
         if self._folder is not None and encoded:
             newest = self._metadata.newest(watched=False)
-            if snapshot is None or self._metadata.compaction_is_due(newest):
+            is_first = snapshot is None or not snapshot.seq
+            if is_first or self._metadata.compaction_is_due(newest):
                 self._metadata.compact()
 
     def _remove_unused(self, snapshot: Snapshot) -> None:
@@ -434,6 +517,8 @@ class ImportedStorage(Storage):
         """Pickle the states that were read. The copy does not follow the table, and reads merged
         files on this machine only, while this object exists.
         """
+        if self.is_unread:
+            self._read_log()
         objects = []
         for folder in (paths.log_dir(), f"{paths.PRIVATE}/checkpoints", paths.hint()):
             for info in self._private.list(folder):
@@ -537,6 +622,11 @@ def following(source: Storage) -> ImportedStorage:
     except Unsupported as error:
         logs.METADATA.warning("%s is read without its log: %s", source.url, error.message)
     return ImportedStorage(source)
+
+
+def part_of(storage: Storage, predicate: Predicate, schema: pa.Schema) -> ImportedStorage | None:
+    """Return the part of a table for a filter. See :meth:`ImportedStorage.part`."""
+    return _imported(storage).part(predicate, schema)
 
 
 def of_base_files(storage: Storage) -> ImportedStorage:

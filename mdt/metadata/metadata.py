@@ -150,7 +150,13 @@ class Metadata:
 
     def cached_snapshot(self) -> Snapshot:
         """Return the cached snapshot, which includes all commits of this process."""
+        if self.storage.is_unread:
+            return self.newest(watched=False)
         return self._newest or self.newest(watched=False)
+
+    def cached_definition(self) -> TableDefinition:
+        """Return the definition in the cached snapshot, without opening the files of a table."""
+        return (self._newest or self.newest(watched=False)).definition
 
     def after(self, record: CommitRecord) -> Snapshot:
         """Return a snapshot that includes ``record``.

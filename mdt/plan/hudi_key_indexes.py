@@ -27,7 +27,7 @@ from mdt.metadata.files.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import open_segment
-from mdt.plan.plan_state import PlanState
+from mdt.plan.plan_state import IndexNote, PlanState
 from mdt.plan.position_search import conjuncts_of
 
 FILTERED_ROWS_MIN = 20_000
@@ -45,6 +45,11 @@ def by_hudi_indexes(state: PlanState, literals: pa.Table | None, keys_max: int) 
         literals: The only record keys that can match, as columns of the key fields, or None.
         keys_max: Do not look up more keys.
     """
+    left_out = state.metadata.storage.left_out
+    if left_out:
+        total = left_out + len(state.snapshot)
+        detail = "bounds in Hudi's metadata table; only the other files were opened"
+        state.notes.append(IndexNote("hudi_column_stats", True, total, left_out, "used", detail))
     search = _Search(state)
     for test in conjuncts_of(state.predicate):
         values = _literals(test)

@@ -86,6 +86,14 @@ class Storage(ABC):
     is_imported: bool = False
     """True if the objects below ``.hoodie/.mdt/`` describe a table of other writers, in memory."""
 
+    is_unread: bool = False
+    """True if ``is_imported``, and the files of the table were not opened yet."""
+
+    left_out: int = 0
+    """Number of file groups of a table of other writers that have no row of a filter, and were left
+    out.
+    """
+
     computes_keys: bool = True
     """False for a table of other writers whose record keys are not texts of the key columns."""
 

@@ -105,6 +105,8 @@ class Handle(FamiliarNames):
     @property
     def definition(self) -> TableDefinition:
         """The table's definition: key, partitions, ordering, type, columns, indexes and options."""
+        if self._pinned is None and self._storage.is_unread:
+            return self._metadata.cached_definition()
         return (self._pinned or self._metadata.newest(watched=False)).definition
 
     @property
@@ -112,14 +114,21 @@ class Handle(FamiliarNames):
         """The data columns as declared, without Hudi's meta columns. In a table that Hudi's writers
         share, columns that they have just added are among them.
         """
-        if self._pinned is None and self._metadata.cached_snapshot().is_shared:
-            return self.readable().snapshot().definition.declared
-        return self.definition.declared
+        if self._storage.is_imported:
+            return self.definition.declared
+        try:
+            return self.snapshot().definition.declared
+        except MdtError as error:
+            if not error.is_of_others:
+                raise
+            return self.readable().schema
 
     @property
     def options(self) -> Options:
         """The options stored with the table, overridden by those passed to :func:`mdt.open`."""
-        return self._metadata.options((self._pinned or self._metadata.cached_snapshot()).definition)
+        if self._pinned is not None:
+            return self._metadata.options(self._pinned.definition)
+        return self._metadata.options(self._metadata.cached_definition())
 
     def snapshot(self, as_of: Point | None = None) -> Snapshot:
         """Return the newest snapshot, the pinned snapshot of a table opened with ``as_of``, or a

@@ -85,6 +85,9 @@ class Reading(Handle):
             if since is not None:
                 where, params = past._written_since(since, where, params), None
             return past.scan(where, columns, params=params, limit=limit, order_by=order_by)
+        part = self._part_for(where, params)
+        if part is not None:
+            return part.scan(where, columns, params=params, limit=limit, order_by=order_by)
         snapshot = self.snapshot(as_of if until is None else until)
         since_seq = None
         if since is not None:
@@ -223,6 +226,17 @@ class Reading(Handle):
         if not request.is_one:
             return rows
         return rows_of(rows)[0] if len(rows) else None
+
+    def _part_for(self, where: Where, params: Mapping[str, object] | None) -> Self | None:
+        """Return the files of a table of other writers that may have rows of a filter, or None if
+        all of them are opened.
+        """
+        if where is None or not self._storage.is_unread:
+            return None
+        schema = with_meta(self._metadata.cached_definition().schema)
+        predicate = late.where_filter.parse_where(where, schema, params)
+        storage = late.imported_storage.part_of(self._storage, predicate, schema)
+        return None if storage is None else type(self)(storage, self._metadata.overrides)
 
     def _states(self, points: Sequence[Point]) -> Self:
         """Return this table of other writers in its states at ``points``."""

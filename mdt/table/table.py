@@ -200,11 +200,13 @@ def _of_others(source: Storage, as_of: Point | None, options: Mapping[str, Any])
         return Table(late.imported_storage.ImportedStorage(source, [instant]), options)
     storage = late.imported_storage.ImportedStorage(source, options=parse_options(options))
     try:
-        return Table(storage, options)
+        table = Table(storage, options)
     except Corrupt:
         if not storage.leave_folder():
             raise
-    return Table(storage, options)
+        table = Table(storage, options)
+    storage.follow()
+    return table
 
 
 def _require_fixed(definition: TableDefinition, options: Mapping[str, Any]) -> None:

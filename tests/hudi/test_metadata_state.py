@@ -174,10 +174,22 @@ def test_version_6_tells_by_digits_until_when_files_are_contained():
         content = json.dumps({"partitionToWriteStats": {partition: [stat]}}).encode()
         table.create(f".hoodie/{time(number)}{digits}.deltacommit", content)
     metadata = load_metadata_table(table.storage)
-    assert metadata.initialized_until(table.storage) == time(3)
-    assert load_metadata_table(table.storage).missing_instants(
-        timeline(6, f"{time(9)}.commit")
-    ) == [time(9)]
+    data = timeline(6, *(f"{time(number)}.commit" for number in (2, 3, 9)))
+    assert metadata.lost_instants(table.storage, data) == [time(9)]
+    assert metadata.missing_instants(data) == [time(9)]
+
+
+def test_files_may_be_listed_again_under_a_new_initial_instant():
+    table = MetadataTable(MemoryStorage(), 9)
+    stat = {"path": "files/f", "fileId": "f", "fileSizeInBytes": 1, "numWrites": 1}
+    for number, partition in ((1, "files"), (5, "files"), (7, "column_stats")):
+        content = json.dumps({"partitionToWriteStats": {partition: [stat]}}).encode()
+        name = f"{number:017}_{time(number)}.deltacommit"
+        table.create(f".hoodie/timeline/{name}", content)
+    metadata = load_metadata_table(table.storage)
+    data = timeline(9, *(f"{time(number)}.deltacommit" for number in (3, 6)))
+    assert metadata.missing_instants(data) == [time(3), time(6)]
+    assert metadata.lost_instants(table.storage, data) == [time(6)]
 
 
 @pytest.mark.parametrize("version", [8, 9])

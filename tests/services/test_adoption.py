@@ -368,6 +368,18 @@ def test_a_release_that_ended_early_is_repeated():
     assert rows_of(mdt.adopt(storage)) == rows_of(theirs)
 
 
+def test_columns_of_the_first_commit_of_another_writer_are_shown():
+    storage = MemoryStorage()
+    ours = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], ordering="v")
+    ours.upsert(batch([1, 2], 1))
+    theirs = mdt.adopt(OtherWriter(storage))
+    theirs.alter(add={"extra": pa.int64()})
+    theirs.upsert([{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 7}])
+    for t in ours, mdt.open(storage):
+        assert t.schema.names == [*SCHEMA.names, "extra"]
+        assert rows_of(t) == rows_of(theirs)
+
+
 @pytest.mark.parametrize("has_savepoint", [False, True])
 def test_a_cleaning_keeps_the_files_of_savepoints_of_others(has_savepoint):
     theirs, ours, storage = shared()

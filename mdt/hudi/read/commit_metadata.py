@@ -14,6 +14,8 @@ from mdt.errors import Corrupt
 from mdt.hudi.read.fields import Fields, parse_json
 from mdt.hudi.read.untrusted_avro import MAGIC, read_record
 
+_FILES = "partitionToWriteStats"
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
@@ -57,8 +59,11 @@ class CommitContent:
     extra: Mapping[str, str]
 
 
-def decode(data: bytes, path: str) -> CommitContent:
+def decode(data: bytes, path: str, *, with_files: bool = True) -> CommitContent:
     """Return the content of a completed write instant, in any table version.
+
+    Args:
+        with_files: False leaves the new files out, which may be 100,000.
 
     Raises Corrupt, with ``path``, for damaged bytes, and for an empty object.
 
@@ -69,15 +74,16 @@ def decode(data: bytes, path: str) -> CommitContent:
     if not data:
         raise Corrupt("a completed instant is empty", path=path)
     if data.startswith(MAGIC):
-        fields = Fields(read_record(data, path), path)
+        fields = Fields(read_record(data, path, "" if with_files else _FILES), path)
     else:
         fields = parse_json(data, path)
     extra_fields = fields.map("extraMetadata")
     extra = {name: extra_fields.text(name) for name in extra_fields.names()}
     replaced_ids = fields.map("partitionToReplaceFileIds")
     replaced = {name: tuple(replaced_ids.texts(name)) for name in replaced_ids.names()}
+    files = _written_files(fields.map(_FILES)) if with_files else []
     return CommitContent(
-        files=tuple(_written_files(fields.map("partitionToWriteStats"))),
+        files=tuple(files),
         replaced=replaced,
         schema_json=extra.get("schema", ""),
         operation=fields.text("operationType"),

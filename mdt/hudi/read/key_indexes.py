@@ -120,7 +120,7 @@ class KeyIndexes:
         secondary: Mapping[str, SecondaryIndex],
     ) -> None:
         self.secondary = secondary
-        self._problem = _problem(metadata, data)
+        self._problem = metadata.problem(data)
         self._problems: dict[str, str] = {}
         self._open = partial(IndexPartition, objects, metadata, data)
         self._partitions: dict[str, IndexPartition] = {}
@@ -218,15 +218,6 @@ class KeyIndexes:
         if name not in self._partitions:
             self._partitions[name] = self._open(name)
         return self._partitions[name]
-
-
-def _problem(metadata: MetadataTable, data: Timeline) -> str:
-    missing, unknown = metadata.missing_instants(data), metadata.unknown_instants(data)
-    if missing:
-        return f"Hudi's metadata table lacks the instants {', '.join(missing[:3])}"
-    if unknown:
-        return f"Hudi's metadata table has other instants: {', '.join(unknown[:3])}"
-    return ""
 
 
 def _prefix(partition: str) -> str:

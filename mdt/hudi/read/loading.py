@@ -70,9 +70,15 @@ def load_body(objects: TableObjects, file: InstantFile) -> bytes:
     return read_listed(objects, file.path, file.size, INSTANT_BYTES_MAX)
 
 
-def load_commit(objects: TableObjects, file: InstantFile) -> CommitContent:
-    """Return the content of a completed write. Raises Corrupt and Missing."""
-    return commit_metadata.decode(load_body(objects, file), file.path)
+def load_commit(
+    objects: TableObjects, file: InstantFile, *, with_files: bool = True
+) -> CommitContent:
+    """Return the content of a completed write. Raises Corrupt and Missing.
+
+    Args:
+        with_files: False leaves the new files out.
+    """
+    return commit_metadata.decode(load_body(objects, file), file.path, with_files=with_files)
 
 
 def load_replaced_groups(objects: TableObjects, timeline: Timeline) -> dict[GroupId, str]:
@@ -82,7 +88,7 @@ def load_replaced_groups(objects: TableObjects, timeline: Timeline) -> dict[Grou
     """
     replaced: dict[GroupId, str] = {}
     for file in timeline.of_action(REPLACE):
-        for partition, file_ids in load_commit(objects, file).replaced.items():
+        for partition, file_ids in load_commit(objects, file, with_files=False).replaced.items():
             for file_id in file_ids:
                 replaced.setdefault((partition, file_id), file.time)
     return replaced

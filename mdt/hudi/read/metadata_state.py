@@ -88,6 +88,15 @@ class MetadataTable:
                     missing.append(file.time)
         return missing
 
+    def problem(self, data: Timeline) -> str:
+        """Return the reason why its indexes cannot be used with the timeline ``data``, or ""."""
+        missing, unknown = self.missing_instants(data), self.unknown_instants(data)
+        if missing:
+            return f"Hudi's metadata table lacks the instants {', '.join(missing[:3])}"
+        if unknown:
+            return f"Hudi's metadata table has other instants: {', '.join(unknown[:3])}"
+        return ""
+
     def _restores(self, data: Timeline) -> dict[str, list[str]]:
         """Return the restores of the data table that this table contains -> the instants of the
         writes to this table that belong to each.
@@ -114,23 +123,40 @@ class MetadataTable:
         is_marked = own.time[_INSTANT_DIGITS:] == _RESTORED
         return self.table.layout != 1 or own.action == _RESTORE or is_marked
 
-    def initialized_until(self, objects: TableObjects) -> str:
-        """Return the newest instant of the data table that was completed when the names of all
-        files were listed last, "" if that is unknown.
+    def lost_instants(self, objects: TableObjects, data: Timeline) -> list[str]:
+        """Return the missing instants without those that were completed when the names of all files
+        were listed last.
 
-        In layout 1 the instant of that write is this one, with three more digits. Readers do not
-        rely on it: a write that was pending then may have been completed without the metadata
-        table.
+        Readers do not rely on it: a write that was pending then may have been completed without the
+        metadata table.
+
+        Args:
+            data: As in :meth:`missing_instants`.
 
         Raises Corrupt and Missing.
         """
+        missing = self.missing_instants(data)
+        until = self._listed_at(objects) if missing else ""
+        times = {}
+        for file in data.files:
+            if file.state == COMPLETED:
+                times[file.time] = file.time if self.table.layout == 1 else file.completion
+        return [time for time in missing if times[time] > until]
+
+    def _listed_at(self, objects: TableObjects) -> str:
+        """Return the time at which the names of all files were listed last, "" if it is unknown.
+
+        In layout 1 it is the instant of a write to the data table, with three more digits.
+        """
         newest = ""
         for time, file in self._completed().items():
-            instant, offset = time[:_INSTANT_DIGITS], time[_INSTANT_DIGITS:]
-            if offset >= _FIRST_INITIALIZATION and instant > newest:
+            listed_at = file.completion if time.startswith(_INITIAL) else ""
+            if time[_INSTANT_DIGITS:] >= _FIRST_INITIALIZATION:
+                listed_at = time[:_INSTANT_DIGITS]
+            if listed_at > newest:
                 partitions = {written.partition for written in load_commit(objects, file).files}
                 if _FILES in partitions:
-                    newest = instant
+                    newest = listed_at
         return newest
 
     def _initial_time(self) -> str:

@@ -75,7 +75,7 @@ def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
     has_meta = state.table.meta_fields
     for file in sorted(state.timeline.completed.values(), reverse=True):
         if not state.at or file.time <= state.at:
-            content = load_commit(objects, file)
+            content = load_commit(objects, file, with_files=False)
             if content.schema_json and content.operation not in _KEEP_SCHEMA:
                 if LATEST_SCHEMA in content.extra:
                     refuse_renamed_columns(objects)

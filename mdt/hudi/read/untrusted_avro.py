@@ -63,8 +63,11 @@ _DAMAGE = (
 """Errors of fastavro and json for damaged bytes."""
 
 
-def read_record(data: bytes, path: str) -> dict[str, Any]:
+def read_record(data: bytes, path: str, skipped: str = "") -> dict[str, Any]:
     """Return the only record of an Avro file. Strings of unions are plain strings.
+
+    Args:
+        skipped: Name of a field that is left out, which saves time if it is large.
 
     Raises Corrupt, with ``path``, for damaged bytes, and Unsupported for compressed ones, which
     Hudi does not write here.
@@ -86,13 +89,22 @@ def read_record(data: bytes, path: str) -> dict[str, Any]:
         _require(source.tell() == len(data) and block["count"] == 1, "it must have one record")
         _require(block["sync"] == header["sync"], "a block does not end where it should")
         content = BytesIO(block["data"])
-        record: Any = fastavro.schemaless_reader(content, schema, None)
+        record: Any = fastavro.schemaless_reader(content, schema, _without(schema, skipped))
         _require(content.tell() == len(block["data"]), "bytes are left over after the record")
         _require(isinstance(record, dict), "it must contain a record")
     except _DAMAGE as error:
         problem = str(error)[:200] or repr(error)
         raise Corrupt(f"a damaged Avro file: {problem}", path=path) from error
     return dict(record)
+
+
+def _without(schema: Any, skipped: str) -> Any:
+    """Return the schema of a record without a field, or None if it has no such field."""
+    fields = schema.get("fields", []) if isinstance(schema, dict) else []
+    remaining = [field for field in fields if field["name"] != skipped]
+    if not remaining or len(remaining) == len(fields):
+        return None
+    return fastavro.parse_schema({**schema, "fields": remaining})
 
 
 def read_values(

@@ -69,14 +69,11 @@ class IndexCheck:
         metadata = load_metadata_table(storage.source)
         if metadata is None:
             return
-        missing = metadata.missing_instants(data)
-        if missing:
-            until = metadata.initialized_until(storage.source)
-            missing = [instant for instant in missing if instant > until]
-            if not missing:
-                return  # it may contain them, but readers do not use it
-            text = f"Hudi's metadata table lacks instants of the timeline: {_examples(missing)}"
-            self._problems.append(Problem(FOLDER, -1, f"{text}; {HINT}"))
+        if metadata.missing_instants(data):  # readers do not use it
+            lost = metadata.lost_instants(storage.source, data)
+            text = f"Hudi's metadata table lacks instants of the timeline: {_examples(lost)}"
+            if lost:
+                self._problems.append(Problem(FOLDER, -1, f"{text}; {HINT}"))
             return
         load_secondary_indexes(storage.source, table)  # raises for damaged definitions
         self._indexes = storage.key_indexes(snapshot.seq)
