@@ -105,7 +105,14 @@ def test_every_command_that_changes_a_table_has_a_dry_run():
     }
     with_dry_run = {name for name, params in found.items() if "dry_run" in params}
     assert with_dry_run == {*COMMANDS, "adopt"}
-    assert set(found) == {*with_dry_run, *READING.split(", "), "create", "refresh", "release"}
+    assert set(found) == {
+        *with_dry_run,
+        *READING.split(", "),
+        "create",
+        "refresh",
+        "register",
+        "release",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
