@@ -170,6 +170,33 @@ def test_no_version_is_derived_from_a_damaged_one(part):
     VIEW.assert_same_rows(storage)
 
 
+FORGED = (
+    {"snapshots": 7},
+    {"snapshots": [{}]},
+    {"schemas": []},
+    {"partition-specs": [{"spec-id": 0, "fields": [{"source-id": 99}]}]},
+    {"snapshots": [{"manifest-list": "/etc/passwd"}]},
+    {"snapshots": [{"manifest-list": "mdt-memory:///../../x"}]},
+    {"location": None},
+    {"next-row-id": "1"},
+    {"snapshot-log": [{}]},
+    {"properties": []},
+)
+
+
+@pytest.mark.parametrize("change", FORGED)
+def test_a_forged_version_with_a_checksum_is_refused(change):
+    storage, table = VIEW.table()
+    table.upsert(rows(range(20), 1, 1.0))
+    metadata = versions.decode(storage.read(PATH(1)))
+    storage.replace(PATH(1), versions.encode({**metadata, **change}))
+    [warning, *_] = mdt.open(storage).upsert(rows([9], 9, 1.0)).warnings
+    assert "Iceberg" in warning or "path" in warning, warning
+    assert mdt.repair(storage).ok
+    mdt.open(storage).upsert(rows([2], 60, 3.0))
+    VIEW.assert_same_rows(storage)
+
+
 def test_old_versions_and_what_only_they_name_expire():
     storage, table = VIEW.table()
     for ts in range(1, 8):

@@ -38,6 +38,7 @@ from mdt.formats.iceberg.manifests import (
     decode_manifest,
     encode_list,
     files_in,
+    reading,
     verified,
 )
 from mdt.formats.iceberg.vectors import puffin
@@ -82,7 +83,9 @@ class IcebergMetadata(Format):
         """Return the manifests, deletion vectors, manifest list and metadata file of a commit."""
         seq = derivation.record.seq
         if not derivation.is_first:
-            return _following(_read(seq - 1, earlier), derivation, earlier)
+            before = _read(seq - 1, earlier)
+            with reading(self.path(seq - 1)):
+                return _following(before, derivation, earlier)
         location = derivation.record.header.get("location")
         if earlier.mends or not isinstance(location, str):
             location = _location_now(seq, earlier)
@@ -228,13 +231,13 @@ def _read(seq: int, earlier: Earlier) -> _State:
         earlier.decoded.put(key, metadata, len(data))
     if earlier.mends and not earlier.storage.is_at(metadata["location"]):
         raise damaged(path)
-    snapshot = versions.current(metadata)
-    if snapshot is None:
-        return _State(metadata, ())
-    table = Table.of_metadata(metadata)
-    decode = partial(decode_list, table=table)
-    leaves = earlier.decode(table.relative(snapshot["manifest-list"]), decode)
-    return _State(metadata, leaves)
+    with reading(path):
+        snapshot = versions.current(metadata)
+        if snapshot is None:
+            return _State(metadata, ())
+        table = Table.of_metadata(metadata)
+        listed = table.relative(snapshot["manifest-list"])
+    return _State(metadata, earlier.decode(listed, partial(decode_list, table=table)))
 
 
 def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Objects:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
@@ -450,13 +451,24 @@ def _avro_file(schema: Schema, header: Mapping[str, bytes], records: Sequence[by
     return out.getvalue()
 
 
-def _records(path: str, data: bytes | None) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Avro file. Raises Corrupt and Missing."""
-    content = verified(path, data)
+def _records(path: str, data: bytes | None, schema: Schema) -> Iterator[dict[str, Any]]:
+    """Yield the records of an Avro file. Raises Corrupt and Missing.
+
+    An Avro file of another schema or codec could decode to any number of values.
+    """
+    records: Any = fastavro.reader(BytesIO(verified(path, data)))
+    stated = records.metadata["avro.codec"], records.metadata["avro.schema"].encode()
+    if stated != ("null", schema.text):
+        raise ValueError("another schema or codec")
+    yield from records
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn errors of reading an object into Corrupt. Its checksum may be right."""
     try:
-        records: Any = fastavro.reader(BytesIO(content))
-        yield from records
-    except (ValueError, KeyError, TypeError, EOFError, IndexError, AttributeError) as error:
+        yield
+    except (LookupError, TypeError, ValueError, EOFError, AttributeError) as error:
         raise damaged(path) from error
 
 
@@ -470,7 +482,7 @@ def verified(path: str, data: bytes | None) -> bytes:
 
 
 def damaged(path: str) -> Corrupt:
-    """Return the error for an object that does not match its checksum."""
+    """Return the error for an object that does not match its checksum, or cannot be read."""
     return Corrupt(
         "metadata of Iceberg do not match their checksum", path=path, hint="t.repair() mends them"
     )
@@ -479,25 +491,27 @@ def damaged(path: str) -> Corrupt:
 def decode_list(path: str, data: bytes | None, table: Table) -> list[Leaf]:
     """Return the manifests in a list. Raises Corrupt and Missing."""
     leaves = []
-    for row in _records(path, data):
-        of_leaf = table.relative(row["manifest_path"])
-        low = int(of_leaf.rsplit("-", 2)[1], 16)
-        live = row["added_files_count"] + row["existing_files_count"]
-        leaves.append(Leaf(of_leaf, low, row["content"], live, _MANIFEST.encode(row)))
+    with reading(path):
+        for row in _records(path, data, _MANIFEST):
+            of_leaf = table.relative(row["manifest_path"])
+            low = int(of_leaf.rsplit("-", 2)[1], 16)
+            live = row["added_files_count"] + row["existing_files_count"]
+            leaves.append(Leaf(of_leaf, low, row["content"], live, _MANIFEST.encode(row)))
     return leaves
 
 
 def decode_manifest(path: str, data: bytes | None, table: Table) -> list[Entry]:
     """Return the files in a manifest that are not deleted. Raises Corrupt and Missing."""
     schema, entries = _file_schema(table.fields), []
-    for row in _records(path, data):
-        if row["status"] == DELETED:
-            continue
-        file = row["data_file"]
-        of_file = table.relative(file["referenced_data_file"] or file["file_path"])
-        partition = tuple(file["partition"][f"p{f.id}"] for f in table.fields)
-        facts = (row["sequence_number"], file["record_count"], partition, schema.encode(file))
-        entries.append(Entry(key_of(of_file), of_file, *facts))
+    with reading(path):
+        for row in _records(path, data, _entry_schema(table.fields)):
+            if row["status"] == DELETED:
+                continue
+            file = row["data_file"]
+            of_file = table.relative(file["referenced_data_file"] or file["file_path"])
+            partition = tuple(file["partition"][f"p{f.id}"] for f in table.fields)
+            facts = (row["sequence_number"], file["record_count"], partition, schema.encode(file))
+            entries.append(Entry(key_of(of_file), of_file, *facts))
     return entries
 
 

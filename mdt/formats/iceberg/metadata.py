@@ -171,6 +171,9 @@ def decode(data: bytes) -> Json | None:
     checksum = after[:8]
     if not found or f"{zlib.crc32(before + _NO_CHECKSUM + after[9:]):08x}".encode() != checksum:
         return None
-    metadata: Json = json.loads(data)
-    metadata["properties"][_CHECKSUM] = "00000000"
+    try:
+        metadata: Json = json.loads(data)
+        metadata["properties"][_CHECKSUM] = "00000000"
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
     return metadata
