@@ -18,7 +18,7 @@ from mdt.formats import keeping
 from mdt.formats.delta import vectors
 from mdt.stores.storage import LocalStorage
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_800)]
 
 HISTORIES = int(os.environ.get("MDT_DELTA_HISTORIES", "4"))
 STEPS = 12
