@@ -56,6 +56,8 @@ _ENCODINGS = {
 }
 """pyarrow's name of an encoding -> ``Encoding``."""
 _STEP = 0x10
+_METADATA, _END = bytes((_STEP | STRUCT,)), bytes((STOP, STOP))
+"""The header of a ColumnMetaData, and the end of it and its ColumnChunk."""
 
 
 def join(files: Sequence[bytes], entries: Mapping[str, str], path: str) -> list[bytes]:
@@ -172,18 +174,19 @@ def _chunk(chunk: pq.ColumnChunkMetaData, head: bytes, by: int) -> bytes:
     pages = chunk.data_page_offset + by
     dictionary = chunk.dictionary_page_offset
     start = pages if dictionary is None else dictionary + by
-    parts = [
-        integer(2, I64, start),
-        bytes((_STEP | STRUCT,)),
-        head,
-        integer(1, I64, chunk.num_values),
-        integer(1, I64, chunk.total_uncompressed_size),
-        integer(1, I64, chunk.total_compressed_size),
-        integer(2, I64, pages),
-    ]
-    if dictionary is not None:
-        parts.append(integer(2, I64, start))
-    return b"".join([*parts, bytes((STOP, STOP))])
+    return b"".join(
+        (
+            integer(2, I64, start),
+            _METADATA,
+            head,
+            integer(1, I64, chunk.num_values),
+            integer(1, I64, chunk.total_uncompressed_size),
+            integer(1, I64, chunk.total_compressed_size),
+            integer(2, I64, pages),
+            b"" if dictionary is None else integer(2, I64, start),
+            _END,
+        )
+    )
 
 
 def _entry(key: str, value: str) -> bytes:

@@ -65,6 +65,19 @@ def test_check_finds_damage_and_repair_derives_it_again(damage, monkeypatch):
     assert_same_rows(storage)
 
 
+def test_check_finds_data_files_that_other_writers_of_the_format_leave(monkeypatch):
+    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 1)
+    storage, table = table_with_delta()
+    table.upsert(rows(range(4), 1, 1.0))
+    for path in ("city=x/part-00000-b4-c000.snappy.parquet", "part-00001-b4-c000.parquet"):
+        storage.put_if_absent(path, b"PAR1")
+        [problem] = table.check().problems
+        assert problem.path == path and "another program" in problem.text
+        assert_same_rows(storage)
+        storage.delete(path)
+    assert table.check().ok
+
+
 def test_large_vectors_are_objects_that_go_with_the_states_that_need_them(monkeypatch):
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
     storage, table = table_with_delta()

@@ -8,18 +8,34 @@ from mdt.commit.recovery import pending
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import Format, Objects
 from mdt.formats.keeping import earlier_of, files_at, start_of, version_objects
-from mdt.formats.registry import formats_of
+from mdt.formats.registry import FOLDERS, formats_of
+from mdt.metadata.log import trusted_names as names
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
 
 
 def check(state: TableState) -> Iterator[Problem]:
     """Compare the versions after the horizon, what they name, and the versions with which readers
-    begin. O(records + files).
+    begin, and find data files of other programs. O(records + files).
     """
     for form in formats_of(state.definition):
         for path, stored, content in _differences(state, form):
             yield Problem(path, -1, _description(form, stored, content), Kind.FORMAT)
+    for path in _files_of_others(state) if formats_of(state.definition) else ():
+        text = "is a data file of another program, with which some readers of Hudi fail; delete it"
+        yield Problem(path, -1, text, Kind.LEFT_OVER)
+
+
+def _files_of_others(state: TableState) -> Iterator[str]:
+    """Yield the Parquet files in partitions that have no name of ours. Writers of other formats
+    write them before the log refuses their commit.
+    """
+    for info in state.storage.list(""):
+        partition, _, name = info.path.rpartition("/")
+        is_shown = name.endswith(".parquet") and not name.startswith((".", "_"))
+        is_in_table = partition not in FOLDERS and names.is_partition(partition)
+        if is_shown and is_in_table and not names.is_data_file(info.path):
+            yield info.path
 
 
 def _description(form: Format, stored: bytes | None, content: bytes | None) -> str:
