@@ -1,6 +1,7 @@
 """Hudi's record index that our commits keep: it has the file group of exactly the live keys."""
 
 import json
+import os
 import random
 
 import numpy as np
@@ -384,6 +385,28 @@ def test_check_finds_other_locations_and_repair_removes_them():
     assert not report.lost and table.check().ok
     table.upsert(rows(random.Random(3), 9))
     assert by_hudi(storage) == by_us(table)
+
+
+@pytest.mark.nightly
+def test_the_metadata_table_does_not_grow_with_the_number_of_commits():
+    """It has at most 1.3 times the bytes that it had when a tenth of the commits were made."""
+    options = {**ON, "mdt.hudi.column.stats": True, "mdt.table.version": 9}
+    storage, table = new_table(MOR, "record", [], **options)
+    peaks, commits = [0] * 10, int(os.environ.get("MDT_HUDI_COMMITS", "1500"))
+    for number in range(commits):
+        added = [{"id": f"{kind}{number % 50}", "city": "x", "n": number} for kind in "an"]
+        table.upsert(added)
+        if number % 10 == 9:
+            table.delete([{"id": f"n{n}"} for n in range(50)])
+            table.compact()
+        if number % 50 == 49:
+            table.clean(retain_commits=10)
+        held = sum(info.size for info in storage.list(".hoodie/metadata"))
+        tenth = 10 * number // commits
+        peaks[tenth] = max(peaks[tenth], held)
+        count("sizes of the metadata table")
+    assert max(peaks) <= 1.3 * peaks[0], peaks
+    assert by_hudi(storage) == by_us(table) and table.check().ok
 
 
 @pytest.mark.parametrize(("commits", "version"), [(0, 6), (10, 6), (1, 9), (10, 9)])
