@@ -15,7 +15,7 @@ import mdt
 from mdt.formats.iceberg import metadata as versions
 from mdt.formats.iceberg import tree
 from mdt.metadata.metadata import Metadata
-from mdt.stores.storage import MemoryStorage
+from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.slow import CountingStorage
 
 VIEW = VIEWS["iceberg"]
@@ -194,6 +194,29 @@ def test_a_forged_version_with_a_checksum_is_refused(change):
     assert "Iceberg" in warning or "path" in warning, warning
     assert mdt.repair(storage).ok
     mdt.open(storage).upsert(rows([2], 60, 3.0))
+    VIEW.assert_same_rows(storage)
+
+
+@pytest.mark.parametrize("hint", [b"", b"x", b"9" * 40, b"-1", b"1" * (1 << 20), b"\xff"])
+def test_a_forged_hint_is_replaced(hint):
+    storage, table = VIEW.table()
+    table.upsert(rows(range(4), 1, 1.0))
+    storage.replace(f"{FOLDER}/version-hint.text", hint)
+    assert not table.check().ok
+    assert table.repair().ok
+    storage.replace(f"{FOLDER}/version-hint.text", hint)
+    table.upsert(rows(range(3), 2, 1.0))
+    VIEW.assert_same_rows(storage)
+
+
+def test_a_forged_location_is_not_followed(tmp_path):
+    storage, table = VIEW.table(storage=LocalStorage(tmp_path, durable=False))
+    table.upsert(rows(range(4), 1, 1.0))
+    for location in (None, 7, "", "/", str(tmp_path / "..")):
+        metadata = versions.decode(storage.read(PATH(1)))
+        storage.replace(PATH(1), versions.encode({**metadata, "location": location}))
+        assert not table.check().ok
+        assert table.repair().ok
     VIEW.assert_same_rows(storage)
 
 

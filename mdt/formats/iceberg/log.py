@@ -53,6 +53,7 @@ from mdt.stores.storage import Storage
 HINT = f"{FOLDER}/version-hint.text"
 
 _VERSION = re.compile(r"v([0-9]{1,18})\.metadata\.json")
+_NUMBER = re.compile(rb"[0-9]{1,18}")
 _OBJECT = re.compile(r"(?:snap-)?([0-9]{1,18})-[a-z0-9-]+\.(?:avro|puffin)")
 _ENGINE = re.compile(rb'"engine-name"\s*:\s*"([^"]{1,80})"')
 
@@ -123,8 +124,11 @@ class IcebergMetadata(Format):
 
     def newest_start(self, storage: Storage) -> int:
         """Return the version in the hint, or -1."""
-        stored = storage.read_if_exists(HINT, HINT_BYTES_MAX) or b""
-        return int(stored) if stored.isdigit() else -1
+        try:
+            stored = storage.read_if_exists(HINT, HINT_BYTES_MAX) or b""
+        except Corrupt:  # it is too large
+            return -1
+        return int(stored) if _NUMBER.fullmatch(stored) else -1
 
     def starts(self, storage: Storage, horizon: int) -> Sequence[int]:
         """Return the oldest version that readers may need, from which the others are derived."""
@@ -210,9 +214,10 @@ def _without_files(derivation: Derivation, location: str) -> _State:
 def _location_now(seq: int, earlier: Earlier) -> str:
     """Return the location in a version, or that of the storage if the table has moved."""
     stored = earlier.read(versions.version_path(seq))
-    metadata = None if stored is None else versions.decode(stored)
-    if metadata is not None and earlier.storage.is_at(metadata["location"]):
-        return str(metadata["location"])
+    metadata = versions.decode(stored or b"") or {}
+    location = metadata.get("location")
+    if isinstance(location, str) and earlier.storage.is_at(location):
+        return location
     return location_of(earlier.storage)
 
 
@@ -229,9 +234,9 @@ def _read(seq: int, earlier: Earlier) -> _State:
         if metadata is None:
             raise damaged(path)
         earlier.decoded.put(key, metadata, len(data))
-    if earlier.mends and not earlier.storage.is_at(metadata["location"]):
-        raise damaged(path)
     with reading(path):
+        if earlier.mends and not earlier.storage.is_at(metadata["location"]):
+            raise damaged(path)
         snapshot = versions.current(metadata)
         if snapshot is None:
             return _State(metadata, ())
