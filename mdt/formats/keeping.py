@@ -146,8 +146,10 @@ def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
     storage.together(*(partial(storage.put_if_absent, *each) for each in objects))
     if not storage.put_if_absent(path, content) and not _has_content(storage, path, content):
         raise _foreign(metadata, form, path)
-    is_begin = seq == newest.definition.begin_of_format(form.name)
-    if seq and (is_begin or not seq % CHECKPOINT_COMMITS):
+    checkpoint = dict(objects).get(form.checkpoint_path(seq))
+    if checkpoint is not None:
+        form.point_to(storage, seq, checkpoint)
+    elif seq and not seq % CHECKPOINT_COMMITS:
         put_checkpoint(metadata, form, seq, newest)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mdt.commit.recovery import pending
 from mdt.formats.format import Format
 from mdt.formats.keeping import checkpoint_of, version_objects
-from mdt.formats.registry import FOLDERS, formats_of
+from mdt.formats.registry import FOLDERS, ended_formats, formats_of
 from mdt.metadata.log import trusted_names as names
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
@@ -22,6 +22,10 @@ def check(state: TableState) -> Iterator[Problem]:
             stored = state.storage.read_if_exists(path)
             if content is None or not form.is_same(path, stored, content):
                 yield Problem(path, -1, _difference(form, stored, content), Kind.FORMAT)
+    for form in ended_formats(state.definition):
+        for info in state.storage.list(form.folder) if not pending(state.metadata) else ():
+            text = f"is left from the format {form.title}, which the table no longer has; delete it"
+            yield Problem(info.path, -1, text, Kind.LEFT_OVER)
     for path in _files_of_others(state) if formats_of(state.definition) else ():
         text = "is a data file of another program, with which some readers of Hudi fail; delete it"
         yield Problem(path, -1, text, Kind.LEFT_OVER)
