@@ -94,6 +94,23 @@ def test_a_format_that_ends_leaves_no_log_and_may_begin_again(view, kind):
     assert table.check().ok
 
 
+def test_check_finds_what_a_paused_publisher_has_left_after_the_end(view):
+    storage, table = table_of_hudi()
+    begin = table.alter(formats=both(view)).seq
+    left = {path: storage.read(path) for path in objects_of(view, storage)}
+    table.alter(formats=ONLY_HUDI)
+    assert table.check().ok
+    for path, content in left.items():
+        storage.put_if_absent(path, content)
+    problems = table.check().problems
+    assert {problem.path for problem in problems} == set(left)
+    assert all("no longer has; delete it" in problem.text for problem in problems)
+    storage.delete_many(left)
+    assert table.alter(formats=both(view)).seq == begin + 2
+    view.assert_same_rows(storage)
+    assert table.check().ok
+
+
 def test_publishing_the_begin_again_puts_the_same_bytes(view):
     storage, table = table_of_hudi()
     table.alter(formats=both(view))

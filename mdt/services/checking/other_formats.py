@@ -8,7 +8,7 @@ from mdt.commit.recovery import pending
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import Format, Objects
 from mdt.formats.keeping import earlier_of, files_at, start_of, version_objects
-from mdt.formats.registry import FOLDERS, formats_of
+from mdt.formats.registry import FOLDERS, ended_formats, formats_of
 from mdt.metadata.log import trusted_names as names
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
@@ -21,6 +21,10 @@ def check(state: TableState) -> Iterator[Problem]:
     for form in formats_of(state.definition):
         for path, stored, content in _differences(state, form):
             yield Problem(path, -1, _description(form, stored, content), Kind.FORMAT)
+    for form in ended_formats(state.definition):
+        for info in state.storage.list(form.folder) if not pending(state.metadata) else ():
+            text = f"is left from the format {form.title}, which the table no longer has; delete it"
+            yield Problem(info.path, -1, text, Kind.LEFT_OVER)
     for path in _files_of_others(state) if formats_of(state.definition) else ():
         text = "is a data file of another program, with which some readers of Hudi fail; delete it"
         yield Problem(path, -1, text, Kind.LEFT_OVER)
