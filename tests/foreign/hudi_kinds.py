@@ -493,6 +493,7 @@ add(
     COW,
     many_files,
     keys=key_generator("SimpleKeyGenerator", partitions="id"),
+    sorted={"hoodie.bulkinsert.sort.mode": "PARTITION_SORT"},  # one file is open at a time
     metadata={
         "hoodie.metadata.enable": "true",
         "hoodie.metadata.index.column.stats.enable": "true",
