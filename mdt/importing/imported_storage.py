@@ -44,6 +44,7 @@ from mdt.limits import IMPORT_FOLDER_RECORDS_MAX, IMPORT_FOLDER_SLICES_MIN
 from mdt.metadata.files import paths
 from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.contract import Answers, Data, Listing, Names
@@ -256,11 +257,12 @@ class ImportedStorage(Storage):
         unread = load_unread(self.source, state, digest)
         if unread is None:
             return False
-        if self._private.size(paths.commit(0)) is None:
-            first = next(
-                import_records(self.source, self._merged, state, None, schema=unread.schema)
-            )
-            self._private.put_if_absent(paths.commit(0), commit_log.encode(first))
+        records = import_records(self.source, self._merged, state, None, schema=unread.schema)
+        first = next(records)
+        if not self._private.put_if_absent(paths.commit(0), commit_log.encode(first)):
+            stored = commit_log.read(self._private, 0)
+            if stored is None or _columns(stored) != _columns(first):
+                return False  # of a process that opened the table before its columns changed
         self.seq, self._unread = 0, unread
         return True
 
@@ -268,6 +270,11 @@ class ImportedStorage(Storage):
     def is_unread(self) -> bool:  # type: ignore[override]
         """True if the log has only the definition of the table."""
         return self._unread is not None
+
+    def is_as_opened(self) -> bool:
+        """Return True if the files were not opened, and no other writer has committed since."""
+        unread = self._unread
+        return unread is not None and _digest(self._look()[1]) == unread.digest
 
     def follow(self) -> None:
         """End the opening of the table. Readers of the log then see all commits."""
@@ -283,7 +290,7 @@ class ImportedStorage(Storage):
         """
         with self._lock:
             unread = self._unread
-            if unread is None or _digest(self._look()[1]) != unread.digest:
+            if unread is None or not self.is_as_opened():
                 return None
             slices = unread.matching(predicate, schema)
             if slices is None:
@@ -581,6 +588,11 @@ def _folder_name(source: Storage, table: TableProperties) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
+def _columns(first: CommitRecord) -> Any:
+    """Return the columns in the record that defines a table."""
+    return first.header["definition"]["schema"]
+
+
 def _digest(active: Timeline) -> str:
     """Return a digest of the names and sizes of all instants."""
     return hashlib.sha256(repr(active.files).encode("utf-8", "surrogatepass")).hexdigest()
@@ -622,6 +634,11 @@ def following(source: Storage) -> ImportedStorage:
     except Unsupported as error:
         logs.METADATA.warning("%s is read without its log: %s", source.url, error.message)
     return ImportedStorage(source)
+
+
+def is_as_opened(storage: Storage) -> bool:
+    """See :meth:`ImportedStorage.is_as_opened`."""
+    return _imported(storage).is_as_opened()
 
 
 def part_of(storage: Storage, predicate: Predicate, schema: pa.Schema) -> ImportedStorage | None:

@@ -105,7 +105,7 @@ class Handle(FamiliarNames):
     @property
     def definition(self) -> TableDefinition:
         """The table's definition: key, partitions, ordering, type, columns, indexes and options."""
-        if self._pinned is None and self._storage.is_unread:
+        if self._pinned is None and self._is_unread():
             return self._metadata.cached_definition()
         return (self._pinned or self._metadata.newest(watched=False)).definition
 
@@ -129,6 +129,10 @@ class Handle(FamiliarNames):
         if self._pinned is not None:
             return self._metadata.options(self._pinned.definition)
         return self._metadata.options(self._metadata.cached_definition())
+
+    def _is_unread(self) -> bool:
+        """Return True for a table of other writers that is as it was opened, without its files."""
+        return self._storage.is_unread and late.imported_storage.is_as_opened(self._storage)
 
     def snapshot(self, as_of: Point | None = None) -> Snapshot:
         """Return the newest snapshot, the pinned snapshot of a table opened with ``as_of``, or a

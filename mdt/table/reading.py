@@ -231,7 +231,7 @@ class Reading(Handle):
         """Return the files of a table of other writers that may have rows of a filter, or None if
         all of them are opened.
         """
-        if where is None or not self._storage.is_unread:
+        if where is None or not self._is_unread():
             return None
         schema = with_meta(self._metadata.cached_definition().schema)
         predicate = late.where_filter.parse_where(where, schema, params)

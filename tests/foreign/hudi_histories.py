@@ -136,14 +136,6 @@ def two_writes(t):
     t.keep("updated")
 
 
-def many_files(t):
-    """10,000 files in as many partitions, a few of which are written again."""
-    t.write("bulk_insert", range(10_000), 10)
-    t.upsert(range(5, 9), 20, 100)
-    t.delete(range(7, 10), 20)
-    t.keep("updated")
-
-
 def statements(t):
     """SQL INSERT, UPDATE, DELETE and MERGE on a table that SQL created, without record keys."""
     t.sql(

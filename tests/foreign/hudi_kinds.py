@@ -18,7 +18,6 @@ from hudi_histories import (
     left_out,
     log_compaction,
     long_archive,
-    many_files,
     merges,
     moved_rows,
     nested_fields,
@@ -486,21 +485,6 @@ add(
     MOR,
     two_writes,
     keys=key_generator("ComplexKeyGenerator", "id", "ok,day,cost"),
-)
-add(
-    "many_files",
-    9,
-    COW,
-    many_files,
-    keys=key_generator("SimpleKeyGenerator", partitions="id"),
-    metadata={
-        "hoodie.metadata.enable": "true",
-        "hoodie.metadata.index.column.stats.enable": "true",
-    },
-    small_filters={
-        "hoodie.bloom.index.filter.type": "SIMPLE",
-        "hoodie.index.bloom.num_entries": "10",
-    },
 )
 add("operations", 9, MOR, soft_deletes, field={"hoodie.allow.operation.metadata.field": "true"})
 LAZY = {
