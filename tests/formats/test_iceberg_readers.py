@@ -204,6 +204,30 @@ def test_new_columns_and_fields_are_null_in_older_files(tmp_path):
     assert table.check().ok
 
 
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_files_without_field_ids_are_read_if_the_format_is_added_later(tmp_path, kind):
+    kinds = [COLUMNS[name] for name in sorted(COLUMNS.keys() - MILLISECONDS - NULLS_LOST)]
+    types = [(f"c{number}", type) for number, (type, _) in enumerate(kinds)]
+    schema = pa.schema([("id", pa.int64()), *types])
+
+    def rows(ids):
+        columns = [[values[id % len(values)] for id in ids] for _, values in kinds]
+        return pa.table([list(ids), *columns], schema=schema)
+
+    table = _table(tmp_path, schema, kind, formats=["hudi"])
+    table.upsert(rows(range(12)))
+    begin = table.alter(formats=["hudi", "iceberg"]).seq
+    _assert_read(table, tmp_path)
+    table.upsert(rows(range(7, 20)))
+    table.delete({"id": [1, 8]})
+    table.alter(add={"later": pa.int32()})
+    for seq in (begin, begin + 1, None):
+        scan = table.scan(as_of=seq)
+        [(_, found)] = others_rows(tmp_path, scan.schema, seq)
+        assert bag(found) == bag(scan.to_arrow())
+    assert table.check().ok
+
+
 def test_a_table_that_has_moved_is_noticed_and_mended(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
     table = _table(tmp_path / "old", schema)
