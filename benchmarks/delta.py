@@ -47,7 +47,7 @@ def _measured(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any
         for count in KEYS:
             laps = []
             for _ in range(times):
-                data, before = trips.of(_some(trips, count)), _sizes(folder)
+                data, before = trips.of(_random_rows(trips, count)), _sizes(folder)
                 wall, cpu = time.perf_counter(), cpu_seconds()
                 table.upsert(data)
                 seconds = time.perf_counter() - wall, cpu_seconds() - cpu
@@ -58,8 +58,8 @@ def _measured(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any
     return figures
 
 
-def _some(trips: Trips, count: int) -> np.ndarray[Any, Any]:
-    """Return random numbers of existing keys, which depend on those drawn before."""
+def _random_rows(trips: Trips, count: int) -> np.ndarray[Any, Any]:
+    """Return random row numbers, which depend on those drawn before."""
     chance = np.random.default_rng([trips.seed, int(trips.ts.sum() % (1 << 62))])
     return np.sort(chance.choice(trips.rows, count, replace=False))
 

@@ -46,7 +46,7 @@ _OPENINGS = (
     ("first opening, all files", True, "t.snapshot()"),
     ("later opening, a plan", False, "t.scan('v = 77').plan"),
 )
-"""What is measured, whether nothing was read before, and the code after the opening."""
+"""Name of the figure, whether the cache is empty, and the code after the opening."""
 Lap = tuple[float, float]
 """Seconds and CPU seconds."""
 _SCANS = {
@@ -124,7 +124,7 @@ def _opened(path: Path, code: str, *, is_first: bool) -> Lap:
 
 
 def _followed(table: mdt.Table, path: Path, number: int) -> Lap:
-    """Return the time in which an open reader follows a commit."""
+    """Return the time that an open reader takes to import a commit."""
     with _hidden(path):
         reader = mdt.open(path, _cache(path))
         reader.snapshot()

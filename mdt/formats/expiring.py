@@ -1,6 +1,6 @@
 """Removal of what other formats no longer need after a cleaning.
 
-Versions before the horizon expire first with the objects that only they have, then twins. The
+Versions before the horizon expire first, then twins and other objects that only they name. The
 caller deletes data files afterwards. All steps can be repeated.
 """
 
@@ -30,18 +30,15 @@ def expire(metadata: Metadata) -> None:
     formats, horizon = formats_of(newest.definition), newest.retention.horizon
     if not horizon:
         return
-    table_id = newest.definition.table_id
     for form in formats:
         if horizon > newest.definition.begin_of_format(form.name):
             put_start(metadata, form, horizon, newest)
-            readable = partial(_readable_files, metadata, form)
-            form.expire(metadata.storage, horizon, readable, table_id)
-    for form in ended_formats(newest.definition):
-        # again, because a publisher that paused may have put a version since
-        form.remove(metadata.storage, newest.definition.formats_since[form.name])
-        readable = partial(_readable_files, metadata, form)
-        form.expire(metadata.storage, horizon, readable, table_id)
+            form.expire(metadata.storage, horizon)
     _delete_twins(metadata, horizon, is_needed=bool(formats))
+    # The directory of an ended format may belong to another program by now.
+    for form in [*formats, *ended_formats(newest.definition)]:
+        readable = partial(_readable_files, metadata, form)
+        form.delete_unused(metadata.storage, readable, newest.definition.table_id)
 
 
 def _delete_twins(metadata: Metadata, horizon: int, *, is_needed: bool) -> None:

@@ -109,8 +109,14 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
-        """Delete the objects that no reader of version ``oldest`` or a later one needs.
+    def expire(self, storage: Storage, oldest: int) -> None:
+        """Delete the objects in its directory that no reader of version ``oldest`` or a later one
+        needs.
+        """
+
+    @abstractmethod
+    def delete_unused(self, storage: Storage, readable: FilesOf, table_id: str) -> None:
+        """Delete the objects outside its directory that no readable version needs.
 
         Args:
             readable: Returns the files of these versions with their deleted rows. O(files).

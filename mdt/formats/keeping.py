@@ -13,7 +13,7 @@ publishes the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from mdt.errors import Missing, Unsupported
@@ -44,9 +44,13 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
 
     Raises Unsupported if another writer has put such a version, Corrupt, and Unavailable.
     """
-    for form in formats_of(newest.definition):
-        for seq in range(_first_missing(metadata, form, record.seq, newest), record.seq + 1):
-            _put(metadata, form, seq, newest)
+    end = record.seq + 1
+    firsts = {
+        form: _first_missing(metadata, form, record.seq, newest)
+        for form in formats_of(newest.definition)
+    }
+    for seq in range(min(firsts.values(), default=end), end):
+        _put(metadata, [form for form, first in firsts.items() if first <= seq], seq, newest)
     for form in ended_formats(newest.definition):
         if newest.definition.formats_since[form.name] == record.seq:
             form.remove(metadata.storage, record.seq)
@@ -60,23 +64,31 @@ def refuse_foreign_writers(metadata: Metadata, newest: Snapshot) -> None:
             raise _foreign(metadata, form, path)
 
 
-def derive(metadata: Metadata, form: Format, record: CommitRecord, newest: Snapshot) -> Derivation:
-    """Return the derivation of a format from a commit.
+def derive(
+    metadata: Metadata, formats: Sequence[Format], record: CommitRecord, newest: Snapshot
+) -> list[Derivation]:
+    """Return the derivation of each format from a commit. They share the change.
 
     Args:
         newest: A snapshot with the record, or a later one.
 
     Raises Missing if earlier records are gone.
     """
-    definition, twins = newest.definition.at(record.seq), twins_of(metadata)
-    begin = newest.definition.begin_of_format(form.name)
-    if record.seq == begin:
-        change = Change(added=list(files_at(metadata, begin, newest)()))
-        return Derivation(record, definition, change, True, begin)
-    before = metadata.state(record.seq - 1)
-    change = change_of(before, record, definition, twins)
-    horizon = before.retention.followed_by(record.header).horizon
-    return Derivation(record, definition, change, False, max(horizon, begin))
+    definition, seq, change, horizon = newest.definition.at(record.seq), record.seq, Change(), 0
+    begins = [newest.definition.begin_of_format(form.name) for form in formats]
+    if any(begin < seq for begin in begins):
+        before = metadata.state(seq - 1)
+        change = change_of(before, record, definition, twins_of(metadata))
+        horizon = before.retention.followed_by(record.header).horizon
+    derivations = []
+    for begin in begins:
+        if begin < seq:
+            derivation = Derivation(record, definition, change, False, max(horizon, begin))
+        else:
+            files = Change(added=list(files_at(metadata, seq, newest)()))
+            derivation = Derivation(record, definition, files, True, begin)
+        derivations.append(derivation)
+    return derivations
 
 
 def start_of(metadata: Metadata, seq: int, newest: Snapshot) -> Derivation:
@@ -109,9 +121,14 @@ def version_objects(
 
     Raises Missing if earlier records, versions or log files are gone, and Corrupt.
     """
-    derivation = derive(metadata, form, record, newest)
-    twins = [(new.twin.path, b"".join(new.content)) for new in derivation.change.twins]
-    return [*twins, *form.objects(derivation, earlier)]
+    [derivation] = derive(metadata, [form], record, newest)
+    return [*_twin_objects([derivation]), *form.objects(derivation, earlier)]
+
+
+def _twin_objects(derivations: Iterable[Derivation]) -> Objects:
+    """Return the new twins that any of the derivations of a commit names."""
+    twins = {new.twin.path: new.content for each in derivations for new in each.change.twins}
+    return [(path, b"".join(content)) for path, content in twins.items()]
 
 
 def files_at(metadata: Metadata, seq: int, newest: Snapshot) -> FilesOf:
@@ -150,16 +167,22 @@ def _first_missing(metadata: Metadata, form: Format, seq: int, newest: Snapshot)
     return max(first, oldest)
 
 
-def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
-    record, storage = _record(metadata, seq), metadata.storage
-    earlier = earlier_of(metadata)
-    *objects, (path, content) = version_objects(metadata, form, record, newest, earlier)
+def _put(metadata: Metadata, formats: Sequence[Format], seq: int, newest: Snapshot) -> None:
+    """Put the version of each format, after what it names."""
+    storage, earlier = metadata.storage, earlier_of(metadata)
+    derivations = derive(metadata, formats, _record(metadata, seq), newest)
+    objects, versions = list(_twin_objects(derivations)), []
+    for form, derivation in zip(formats, derivations, strict=True):
+        *named, version = form.objects(derivation, earlier)
+        objects += named
+        versions.append((form, *version))
     storage.together(*(partial(storage.put_if_absent, *each) for each in objects))
-    if not storage.put_if_absent(path, content) and not _has_content(storage, path, content):
-        raise _foreign(metadata, form, path)
-    is_begin = seq > 0 and seq == newest.definition.begin_of_format(form.name)
-    if is_begin or form.is_start(seq):
-        put_start(metadata, form, seq, newest)
+    for form, path, content in versions:
+        if not storage.put_if_absent(path, content) and not _has_content(storage, path, content):
+            raise _foreign(metadata, form, path)
+        is_begin = seq > 0 and seq == newest.definition.begin_of_format(form.name)
+        if is_begin or form.is_start(seq):
+            put_start(metadata, form, seq, newest)
 
 
 def _record(metadata: Metadata, seq: int) -> CommitRecord:

@@ -41,6 +41,16 @@ _STATS = "mdt.stats"
 _CRC = "mdt.crc"
 """Key of the footer entry with the CRC-32 of both texts."""
 _TAIL_BYTES = 8
+_DAMAGE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    OSError,
+    pa.ArrowException,
+)
+"""Errors of a damaged footer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +181,7 @@ class Twins:
             segments = _segments(json.loads(entries[_BLOCKS]), seq, rows)
             texts = json.loads(entries[_STATS]).items()
             stats = {name: unpack(bytes.fromhex(text), pa.binary()) for name, text in texts}
-        except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+        except _DAMAGE as error:
             raise Corrupt(f"a twin has no list of blocks: {error!r}"[:300], path=path) from error
         return Twin(path, partition, size, _with_positions(segments), stats)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from worlds import COW, MOR, SCHEMA, VERSION, make, rows
+from worlds import COW, MOR, SCHEMA, VERSION, history, make, rows
 
 import mdt
 from mdt.commit import hudi_column_stats, hudi_metadata
@@ -93,18 +92,7 @@ def check_bounds(storage, *, files=None):
 @pytest.mark.parametrize("kind", [MOR, COW])
 def test_each_stored_file_has_bounds_after_every_commit_of_a_random_history(kind, version):
     storage, table = table_with_option(kind, **{VERSION: str(version)})
-    draw = random.Random(kind)
-    for ts in range(24):
-        table.upsert(rows(draw.sample(range(30), 5), ts, 1.0))
-        step = draw.random()
-        if step < 0.2:
-            table.delete(rows(draw.sample(range(30), 2), ts, 1.0))
-        elif step < 0.3:
-            table.compact()
-        elif step < 0.4:
-            table.cluster("fare")
-        elif step < 0.6:
-            table.clean(retain_commits=2)
+    for _ in history(table, kind, 24, retain=2):
         check_bounds(storage)
     assert partitions(storage) == ["column_stats", "files"]
     assert table.check().ok

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
@@ -12,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from pausing import Paused, PausedBefore
-from worlds import MODES, MOR, as_state, make, meanwhile, rows, survivors
+from worlds import MODES, MOR, as_state, history, make, meanwhile, rows, survivors
 
 import mdt
 from mdt.commit import hudi_metadata
@@ -114,18 +113,7 @@ def completed_instants(storage, version):
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 def test_it_lists_the_stored_files_after_every_commit_of_a_random_history(kind, version):
     storage, table = table_with_option(version, kind)
-    draw = random.Random(kind)
-    for ts in range(40):
-        table.upsert(rows(draw.sample(range(30), 5), ts, 1.0))
-        step = draw.random()
-        if step < 0.2:
-            table.delete(rows(draw.sample(range(30), 2), ts, 1.0))
-        elif step < 0.3:
-            table.compact()
-        elif step < 0.4:
-            table.cluster("fare")
-        elif step < 0.5:
-            table.clean(retain_commits=2)
+    for _ in history(table, kind, 40, retain=2):
         assert listed(storage) == stored(storage)
 
 

@@ -27,7 +27,8 @@ def test_changes_add_up_to_the_files_of_the_newest_state():
             table.metadata.compact()
     metadata, newest = table.metadata, table.snapshot()
     for record in metadata.records(1, newest.seq):
-        change = keeping.derive(metadata, DELTA, record, newest).change
+        [derivation] = keeping.derive(metadata, [DELTA], record, newest)
+        change = derivation.change
         for file in change.removed:
             removed = files.pop(file.path)
             assert (removed.dead, removed.rows, removed.size) == (file.dead, file.rows, file.size)

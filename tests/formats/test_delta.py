@@ -161,6 +161,23 @@ def test_a_twin_whose_footer_lies_is_refused(blocks):
     logs = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == LOG_KIND]
     with pytest.raises(mdt.Corrupt, match="a twin has no list of blocks.*checksum"):
         keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
+    assert_refused_with_any_checksum(storage, snapshot, logs)
+
+
+@pytest.mark.parametrize("text", [b"[]", b'{"id":7}', b'{"id":"00"}', b"[" * 10_000])
+def test_a_twin_whose_statistics_lie_is_refused(text, monkeypatch):
+    storage, table = table_with_delta()
+    table.upsert(rows([2, 4, 6], 1, 1.0))
+    compact = twins._compact
+    forged = {dict: text.decode()}
+    monkeypatch.setattr(twins, "_compact", lambda value: forged.get(type(value)) or compact(value))
+    table.upsert(rows([2, 4], 2, 1.0))
+    snapshot = table.snapshot()
+    logs = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == LOG_KIND]
+    assert_refused_with_any_checksum(storage, snapshot, logs)
+
+
+def assert_refused_with_any_checksum(storage, snapshot, logs):
     as_stored = patch.object(twins, "_crc", lambda entries: entries["mdt.crc"])
     with as_stored, pytest.raises(mdt.Corrupt, match="a twin has no list of blocks"):
         keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
@@ -215,6 +232,37 @@ def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):
         storage.delete(path)
         keeping.put_start(metadata, DELTA, 3, newest)
         assert DELTA.is_same(path, storage.read(path), expected)
+
+
+POINTERS = (
+    b"",
+    b"[" * 4000,
+    b"{" * 100_000,
+    b'{"version": 1e999}',
+    b'{"version": -7}',
+    b'{"version": true}',
+    b'{"version": %s}' % (b"9" * 4000),
+)
+
+
+@pytest.mark.parametrize("pointer", POINTERS, ids=range(len(POINTERS)))
+def test_a_damaged_pointer_is_reported_and_removed(pointer):
+    storage, table = table_with_delta()
+    table.upsert(rows(range(3), 1, 1.0))
+    storage.replace(log.POINTER, pointer)
+    storage.delete(DELTA.path(1))
+    table.upsert(rows(range(3), 2, 2.0))
+    assert [problem.path for problem in table.check().problems] == [log.POINTER]
+    assert table.repair().ok and table.check().ok
+    assert_same_rows(storage)
+
+
+@pytest.mark.parametrize("deep", [b"[" * 60_000, b'{"a":' * 10_000])
+def test_a_deeply_nested_version_of_another_writer_is_refused(deep):
+    storage, table = table_with_delta()
+    storage.put_if_absent(DELTA.path(1), deep)
+    with pytest.raises(mdt.Unsupported, match="another writer has written"):
+        table.upsert(rows(range(3), 1, 1.0))
 
 
 @pytest.mark.parametrize("part", ["", ".0000000001.0000000001", "." + "a" * 8])

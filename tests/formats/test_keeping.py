@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
@@ -11,7 +10,7 @@ import pytest
 from format_views import VIEWS
 from pausing import Paused
 from reader import bag
-from worlds import COW, MODES, MOR, SCHEMA, as_state, make, rows, survivors
+from worlds import COW, MODES, MOR, SCHEMA, as_state, history, make, rows, survivors
 
 import mdt
 from mdt import create_table
@@ -35,22 +34,7 @@ def view(request):
 @pytest.mark.parametrize("version", [6, 9])
 def test_its_readers_see_the_rows_of_every_commit_of_a_random_history(view, kind, version):
     storage, table = view.table(kind, **{"mdt.table.version": version})
-    draw = random.Random(kind)
-    for ts in range(1, 30):
-        table.upsert(rows(draw.sample(range(30), 5), ts, 1.0))
-        step = draw.random()
-        if step < 0.2:
-            table.delete(rows(draw.sample(range(30), 2), ts, 1.0))
-        elif step < 0.3:
-            table.compact()
-        elif step < 0.4:
-            table.cluster("fare")
-        elif step < 0.5:
-            table.clean(retain_commits=3)
-        elif step < 0.6:
-            table.delete_where("fare > 5 or id = 'k3'")
-        elif step < 0.7:
-            table.update_where({"fare": "7.0"}, "id = 'k4'")
+    for _ in history(table, kind, 29, retain=3):
         view.assert_same_rows(storage)
     for seq in range(table.snapshot().retention.horizon, table.snapshot().seq + 1):
         view.assert_same_rows(storage, seq)

@@ -4,6 +4,7 @@ the model.
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -75,6 +76,32 @@ def rows(ids: Iterable[int], ts: int, fare: float) -> pa.Table:
     n = len(numbers)
     columns = [[f"k{i}" for i in numbers], [city(i) for i in numbers], [ts] * n, [fare] * n]
     return pa.table(columns, schema=SCHEMA)
+
+
+def history(table: Table, seed: str, commits: int, retain: int) -> Iterator[None]:
+    """Upsert random rows so many times, with other operations and services between. Yields after
+    each upsert and what follows it.
+
+    Args:
+        retain: Commits that a cleaning keeps.
+    """
+    draw = random.Random(seed)
+    for ts in range(1, commits + 1):
+        table.upsert(rows(draw.sample(range(30), 5), ts, 1.0))
+        step = draw.random()
+        if step < 0.2:
+            table.delete(rows(draw.sample(range(30), 2), ts, 1.0))
+        elif step < 0.3:
+            table.compact()
+        elif step < 0.4:
+            table.cluster("fare")
+        elif step < 0.5:
+            table.clean(retain_commits=retain)
+        elif step < 0.6:
+            table.delete_where("fare > 5 or id = 'k3'")
+        elif step < 0.7:
+            table.update_where({"fare": "7.0"}, "id = 'k4'")
+        yield
 
 
 def upserted(state: State, ids: Iterable[int], ts: int, fare: float) -> State:

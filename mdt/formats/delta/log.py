@@ -13,6 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from mdt.errors import Corrupt
 from mdt.formats.delta.actions import version_lines
 from mdt.formats.delta.checkpoint import (
     advanced_bytes,
@@ -40,6 +41,8 @@ _NUMBERED = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
 _OTHER_CHECKPOINT = re.compile(r"\.checkpoint\.(?!parquet$)")
 """Checkpoints of several parts, or with a UUID."""
 _SHOWN_CHARACTERS_MAX = 80
+_VERSIONS_MAX = 10**18
+"""Versions of Delta are 64-bit numbers, and names of files have 20 digits."""
 
 
 class DeltaLog(Format):
@@ -78,7 +81,7 @@ class DeltaLog(Format):
         for line in content.splitlines():
             try:
                 name = json.loads(line)["commitInfo"]["engineInfo"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
             return str(name)[:_SHOWN_CHARACTERS_MAX]
         return ""
@@ -112,11 +115,13 @@ class DeltaLog(Format):
 
     def newest_start(self, storage: Storage) -> int:
         """Return the version of the checkpoint with which readers begin, or -1."""
-        stored = storage.read_if_exists(POINTER, HINT_BYTES_MAX)
         try:
-            return int(json.loads(stored or b"{}")["version"])
-        except (ValueError, KeyError, TypeError):
+            stored = storage.read_if_exists(POINTER, HINT_BYTES_MAX)
+            version = json.loads(stored or b"{}")["version"]
+        except (Corrupt, ValueError, KeyError, TypeError, RecursionError):
             return -1
+        is_number = type(version) is int and 0 <= version < _VERSIONS_MAX
+        return version if is_number else -1
 
     def starts(self, storage: Storage, horizon: int) -> Sequence[int]:
         """Return the versions of the checkpoints."""
@@ -147,14 +152,17 @@ class DeltaLog(Format):
         ended = [path for path, number in _listed(storage).items() if number < end]
         storage.delete_many(sorted(ended, reverse=True))
 
-    def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
-        """Delete the versions before the checkpoint for ``oldest``, and the large vectors that no
-        readable file has.
-        """
-        # listed before the log is read, so that the commit of each is known
-        vectors = [info.path for info in storage.list(VECTORS_FOLDER)]
+    def expire(self, storage: Storage, oldest: int) -> None:
+        """Delete the versions before the checkpoint for ``oldest``."""
         first = max((n for n in _checkpoints(storage) if n <= oldest), default=0)
         storage.delete_many(sorted(path for path, n in _listed(storage).items() if n < first))
+
+    def delete_unused(self, storage: Storage, readable: FilesOf, table_id: str) -> None:
+        """Delete the large vectors that no readable file has.
+
+        They are listed before the log is read, so that the commit of each is known.
+        """
+        vectors = [info.path for info in storage.list(VECTORS_FOLDER)]
         if vectors:
             found = (vector_of(file, table_id) for file in readable())
             needed = {vector.path for vector in found if vector is not None}
@@ -206,7 +214,7 @@ def advanced_checkpoint(storage: Storage, seq: int, definition: TableDefinition)
         return None
     try:
         return advanced_bytes(before, versions, definition)
-    except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
+    except (ValueError, KeyError, TypeError, RecursionError, OSError, pa.ArrowException):
         return None
 
 

@@ -90,9 +90,10 @@ class IcebergMetadata(Format):
         location = derivation.record.header.get("location")
         if earlier.mends or not isinstance(location, str):
             location = _location_now(seq, earlier)
+        before = _without_files(derivation, location)
         if not seq:
-            return _first(derivation, location)
-        return _following(_without_files(derivation, location), derivation, earlier)
+            return [(self.path(seq), versions.encode(before.metadata))]
+        return _following(before, derivation, earlier)
 
     def foreign_writer(self, content: bytes) -> str:
         """Return the name of the engine of the last snapshot in a version, or ""."""
@@ -170,7 +171,7 @@ class IcebergMetadata(Format):
         storage.delete_many([path for _, path in sorted(ended, reverse=True)])
         storage.delete_many([path for number, path in _objects(storage) if number < end])
 
-    def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
+    def expire(self, storage: Storage, oldest: int) -> None:
         """Delete the versions before ``oldest``, and then what neither it nor a later one names."""
         old_objects = [path for number, path in _objects(storage) if number <= oldest]
         try:
@@ -179,6 +180,9 @@ class IcebergMetadata(Format):
             return  # a repair makes the version again
         storage.delete_many([path for n, path in sorted(_versions(storage)) if n < oldest])
         storage.delete_many([path for path in old_objects if path not in needed])
+
+    def delete_unused(self, storage: Storage, readable: FilesOf, table_id: str) -> None:
+        """Delete nothing: all objects are in its directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +198,8 @@ class _State:
     leaves: Sequence[Leaf]
 
 
-def _first(derivation: Derivation, location: str) -> Objects:
-    """Return the version of a table without snapshots."""
-    definition = derivation.definition
-    metadata = versions.empty(definition.table_id, location, derivation.at_ms, definition)
-    return [(versions.version_path(derivation.record.seq), versions.encode(metadata))]
-
-
 def _without_files(derivation: Derivation, location: str) -> _State:
-    """Return the state before a first version that has files."""
+    """Return the state of a table without files, with which the format begins."""
     definition = derivation.definition
     metadata = versions.empty(definition.table_id, location, derivation.at_ms, definition)
     if definition.begin_of_format(IcebergMetadata.name):  # older files have no field ids

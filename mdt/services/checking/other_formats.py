@@ -31,7 +31,7 @@ def check(state: TableState) -> Iterator[Problem]:
 
 
 def _files_of_others(state: TableState) -> Iterator[str]:
-    """Yield the Parquet files in partitions that have no name of ours. Writers of other formats
+    """Yield the Parquet files in partitions whose names mdt does not use. Writers of other formats
     write them before the log refuses their commit.
     """
     for info in state.storage.list(""):
@@ -67,7 +67,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 
 def _checksum_path(path: str) -> str:
-    """Return where Hadoop's writers on local disks put the checksum of an object."""
+    """Return the path at which Hadoop's writers on local disks put the checksum of an object."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.crc"
 
