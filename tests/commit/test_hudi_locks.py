@@ -9,6 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
+from other_writer import OtherWriter
+from pausing import PausedBefore
 from refusals import refused
 from shared_tables import SCHEMA, batch, other_table, rows_of
 
@@ -269,6 +271,23 @@ def test_a_write_of_hudi_in_flight_does_not_stop_ours_with_a_lock():
     refused(
         "another Hudi writer is running", lambda: unlocked.upsert(batch([1], 6)), kind=Unsupported
     )
+
+
+def test_a_write_of_hudi_that_outlasts_the_records_of_its_time_is_imported():
+    theirs, ours, storage = locked_tables()
+
+    def meanwhile():
+        for number in range(170):
+            ours.upsert(batch([number % 10], number))
+        ours.clean(retain_commits=1)
+
+    completes = "put_if_absent .hoodie/2"
+    slow = OtherWriter(PausedBefore(storage, completes, meanwhile))
+    instant = mdt.open(slow).upsert(batch([77], 7, "Rome")).instant
+    assert ours.scan("id = 77").count() == 1
+    ours.upsert(batch([1], 5))
+    assert ours.snapshot().retention.instant < instant
+    assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
 
 
 @pytest.mark.parametrize("action", ["compaction", "replacecommit", "clean", "rollback"])

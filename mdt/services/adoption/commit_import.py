@@ -132,7 +132,7 @@ class CommitImport(Operation[ImportPlan]):
         imports = None
         if len(chosen) == len(groups):
             imports = Imports(instants, voided=voided)
-        is_known = (instants, voided) == (snapshot.imports.instants, snapshot.imports.voided)
+        is_known = instants <= snapshot.imports.instants and voided == snapshot.imports.voided
         return ImportPlan(
             Footprint(txn, everything=True),
             is_needed=bool(chosen) or not is_known,

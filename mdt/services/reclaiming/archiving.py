@@ -6,14 +6,16 @@ one is archived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mdt.commit.hudi_locks import locked
 from mdt.errors import Corrupt
 from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.read.instants import SAVEPOINT
 from mdt.hudi.timeline import COMPLETED, REQUESTED, Instant, InstantContent
 from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata import references
@@ -22,6 +24,7 @@ from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import archive as archived
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.services.adoption.hudi_files import replaced_files
 from mdt.stores.contract import Storage
 
 _NO_INSTANT = "A"
@@ -39,9 +42,12 @@ def verified_before(
 ) -> Snapshot | None:
     """Return the older of the two newest intact checkpoints at or before ``horizon``.
 
-    Returns None if there are fewer, or if fewer than ``records`` records would leave the log.
-    Checkpoints are read only if enough records might.
+    Returns None if there are fewer, if fewer than ``records`` records would leave the log, or if
+    the checkpoint is later than a pending write. Instants before the log count as known, so the
+    commit of such a write would never be imported. Checkpoints are read only if enough records
+    might leave.
     """
+    oldest_pending = min(metadata.watch.pending, default=_NO_INSTANT)
     intact: list[Snapshot] = []
     for seq in metadata.checkpoints.listed():
         if seq > horizon:
@@ -54,7 +60,7 @@ def verified_before(
         except Corrupt:
             continue
         if len(intact) == CHECKPOINTS_KEPT:
-            return intact[-1]
+            return intact[-1] if intact[-1].last_instant < oldest_pending else None
     return None
 
 
@@ -127,10 +133,15 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     - Instants from a savepoint on, as in Hudi.
     - Instants from the first one that replaced file groups of a tagged state. Without it Hudi's
       readers would see these groups again.
-    - All instants of a table that other writers share, because they archive them.
+    - On a table with other writers, instants from their first pending one on, and from the first
+      one on that replaced file groups whose files still exist.
     """
-    if snapshot.is_shared:
-        return
+    with locked(metadata, snapshot.definition):
+        _archive_instants(metadata, snapshot)
+
+
+def _archive_instants(metadata: Metadata, snapshot: Snapshot) -> None:
+    """Move instants to Hudi's archive, as :func:`_archive_timeline` says."""
     storage, layout = metadata.storage, layout_of(snapshot.definition)
     instants = []
     for info in storage.list_dir(layout.timeline):
@@ -145,15 +156,33 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         pc.min(snapshot.history["instant"]).as_py(),
         _oldest_held_instant(metadata, snapshot),
     )
-    old = [
-        (i, path) for i, path in instants if i.time <= snapshot.retention.instant and i.time < end
-    ]
+    last = snapshot.retention.instant
+    if snapshot.is_shared:
+        replaced = [file.replaced_at for file in replaced_files(storage, last)]
+        end = min(end, _first_held_by_others(i for i, _ in instants), *replaced)
+    old = [(i, path) for i, path in instants if i.time <= last and i.time < end]
     old.sort(key=lambda pair: pair[0].time)
     if not _is_archived(storage, layout, old):
         return
     # Pending instants first: if only these remained, readers would treat the files as uncommitted.
     storage.delete_many([path for i, path in old if i.state != COMPLETED])
     _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
+
+
+def _first_held_by_others(instants: Iterable[Instant]) -> str:
+    """Return the oldest time of an instant that is not completed, or of a savepoint.
+
+    Returns a text that sorts after every instant if there is none.
+    """
+    begun, completed, saved = set[str](), set[str](), {_NO_INSTANT}
+    for instant in instants:
+        if instant.action == SAVEPOINT:
+            saved.add(instant.time)
+        elif instant.state == COMPLETED:
+            completed.add(instant.time)
+        else:
+            begun.add(instant.time)
+    return min(saved | (begun - completed))
 
 
 def _is_archived(storage: Storage, layout: Layout, old: Sequence[tuple[Instant, str]]) -> bool:
@@ -214,10 +243,12 @@ def _oldest_held_instant(metadata: Metadata, snapshot: Snapshot) -> str:
     tagged = tags.before(snapshot.retention.horizon)
     if tagged:
         history = metadata.history(since=tagged[0])
-        is_replacing = pc.and_(
+        is_held = pc.and_(
             pc.greater(history["seq"], tagged[0]), pc.equal(history["action"], "replacecommit")
         )
-        instants += history["instant"].filter(is_replacing).to_pylist()
+        if snapshot.is_shared:  # an import does not say if its instants replaced file groups
+            is_held = pc.greater_equal(history["seq"], tagged[0])
+        instants += history["instant"].filter(is_held).to_pylist()
     return min(instants)
 
 

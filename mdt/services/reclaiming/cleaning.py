@@ -28,13 +28,14 @@ from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.log import archive
+from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.leases import active_leases
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.header_fields import present
 from mdt.schema.versions import numbers_of
-from mdt.services.adoption.hudi_savepoints import saved_paths
+from mdt.services.adoption.hudi_files import replaced_files, saved_paths
 from mdt.services.layout.budget import NOTHING, Outcome, Scope, run_or_plan
 from mdt.services.reclaiming import archiving
 
@@ -91,27 +92,21 @@ class Clean(Operation[CleanPlan]):
                 target = min(target, _horizon_of_formats(self.metadata, snapshot, self.options))
         needed, ended_leases = self._oldest_needed(snapshot)
         horizon = max(old.horizon, min(target, needed))
-        files, size = list[str](), 0
-        if horizon > old.horizon:
-            released = references.garbage_after(self.metadata, snapshot, horizon)
-            if snapshot.is_shared:
-                saved = pa.array(sorted(saved_paths(self.metadata.storage)), pa.string())
-                released = released.filter(pc.invert(pc.is_in(released["path"], saved)))
-            files, size = released["path"].to_pylist(), sum(released["size"].to_pylist())
         first, instant = old.first, old.instant
         checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
         if checkpoint is not None:
             first, instant = checkpoint.seq + 1, checkpoint.last_instant
         retention = Retention(horizon, first, instant)
+        released = _released(self.metadata, snapshot, retention)
         ended = _ended_versions(self.metadata, snapshot, retention) if retention != old else ()
         footprint = Footprint(txn, horizon=horizon)
         return CleanPlan(
             footprint,
             is_needed=retention != old,
             retention=retention,
-            files=files,
+            files=list(released),
             versions=ended,
-            bytes=size,
+            bytes=sum(released.values()),
             leases=ended_leases,
         )
 
@@ -137,6 +132,32 @@ class Clean(Operation[CleanPlan]):
         extra = {"retention": plan.retention.to_json(), "clean": clean_fields}
         ended = present(ended_versions=list(plan.versions))
         return Changes(cleaned=plan.files, extra={**extra, **ended})
+
+
+def _released(metadata: Metadata, snapshot: Snapshot, retention: Retention) -> dict[str, int]:
+    """Return path -> size of the data files that are no longer needed.
+
+    On a table with other writers, these include the files of file groups that were replaced before
+    the instants in the log, except those of savepoints. The log may never have had these files.
+    """
+    released = dict[str, int]()
+    if retention.horizon > snapshot.retention.horizon:
+        garbage = references.garbage_after(metadata, snapshot, retention.horizon)
+        columns = garbage["path"].to_pylist(), garbage["size"].to_pylist()
+        released = dict(zip(*columns, strict=True))
+    if not snapshot.is_shared:
+        return released
+    if retention.instant > snapshot.retention.instant:
+        used = references.data_file_paths(metadata, replace(snapshot, retention=retention))
+        replaced = {
+            file.path: file.size
+            for file in replaced_files(metadata.storage, retention.instant)
+            if names.is_data_file(file.path)
+        }
+        unused = set(replaced).difference(used.to_pylist())
+        released |= {path: replaced[path] for path in sorted(unused)}
+    saved = saved_paths(metadata.storage)
+    return {path: size for path, size in released.items() if path not in saved}
 
 
 def _ended_versions(metadata: Metadata, snapshot: Snapshot, retention: Retention) -> Sequence[int]:

@@ -1,0 +1,70 @@
+"""The files of other writers that a cleaning must keep, and those that it must delete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mdt.hudi.read.file_slices import group_files
+from mdt.hudi.read.instants import SAVEPOINT, timeline_of
+from mdt.hudi.read.loading import (
+    load_body,
+    load_properties,
+    load_replaced_groups,
+    load_timeline,
+)
+from mdt.hudi.read.service_metadata import decode_savepoint
+from mdt.metadata.files import paths
+from mdt.stores.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedFile:
+    """A data file of a file group that was replaced.
+
+    Attributes:
+        path: Path in the table.
+        size: Size in bytes.
+        replaced_at: The instant that replaced the file group.
+    """
+
+    path: str
+    size: int
+    replaced_at: str
+
+
+def saved_paths(storage: Storage) -> frozenset[str]:
+    """Return the paths of the data files of all savepoints on the timeline.
+
+    Raises Corrupt, and Missing if a savepoint was removed meanwhile.
+    """
+    active = load_timeline(storage, load_properties(storage))
+    saved = set[str]()
+    for file in active.of_action(SAVEPOINT):
+        for partition, names in decode_savepoint(load_body(storage, file), file.path).items():
+            saved.update(paths.data_file(partition, name) for name in names)
+    return frozenset(saved)
+
+
+def replaced_files(storage: Storage, last: str) -> list[ReplacedFile]:
+    """Return the data files that exist of the file groups that instants up to ``last`` replaced.
+
+    Hudi's readers see these files again when the instant leaves the active timeline.
+
+    Raises Corrupt, and Missing if an instant was archived meanwhile.
+    """
+    table = load_properties(storage)
+    active = load_timeline(storage, table)
+    old = timeline_of(file for file in active.files if file.time <= last)
+    replaced = load_replaced_groups(storage, old)
+    listed = {}
+    for partition in sorted({partition for partition, _ in replaced}):
+        listed[partition] = {
+            info.path.rpartition("/")[2]: info.size for info in storage.list_dir(partition)
+        }
+    files = []
+    for group_id, group in group_files(listed, table).items():
+        if group_id in replaced:
+            for file in (*group.bases.values(), *(file for _, file in group.logs)):
+                path = paths.data_file(group_id[0], file.name)
+                files.append(ReplacedFile(path, file.size, replaced[group_id]))
+    return files
