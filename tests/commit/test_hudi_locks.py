@@ -21,6 +21,7 @@ from mdt.config import parse_options
 from mdt.hudi import timeline
 from mdt.limits import LOCK_BYTES_MAX, LOCK_VALID_SECONDS
 from mdt.metadata.files import paths
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -273,11 +274,13 @@ def test_a_write_of_hudi_in_flight_does_not_stop_ours_with_a_lock():
     )
 
 
-def test_a_write_of_hudi_that_outlasts_the_records_of_its_time_is_imported():
+def test_a_write_of_hudi_that_outlasts_the_records_of_its_time_is_imported(monkeypatch):
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
     theirs, ours, storage = locked_tables()
+    ours.alter(options={"mdt.metadata.compact.records": 4})
 
     def meanwhile():
-        for number in range(170):
+        for number in range(20):
             ours.upsert(batch([number % 10], number))
         ours.clean(retain_commits=1)
 

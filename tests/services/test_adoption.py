@@ -22,6 +22,7 @@ from mdt.hudi.read.log_blocks import instants_of_file
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE, LOG
 from mdt.services.adoption.commit_import import import_commits
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -631,6 +632,15 @@ def data_files(storage):
     return {path for path in found if "partition_metadata" not in path}
 
 
+OFTEN_COMPACTED = {"mdt.services.auto": False, "mdt.metadata.compact.records": 4}
+
+
+@pytest.fixture
+def short_log(monkeypatch):
+    """Let cleaning remove few records from the log, which else has many more than a test makes."""
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
+
+
 def with_old_instants(table_type, version):
     """Return a table that two writers have written for long, the instants from before its adoption,
     and the data files that were replaced then.
@@ -642,14 +652,15 @@ def with_old_instants(table_type, version):
     replaced = data_files(storage)
     theirs.insert_overwrite(batch(list(range(10)), 2))
     before = active_instants(storage, version)
-    ours = mdt.adopt(storage, options={"mdt.services.auto": "false"})
-    for number in range(3, 173):
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
+    for number in range(3, 23):
         ours.upsert(batch([number % 10], number))
     theirs.anew().upsert(batch([3], 999))
     ours.upsert(batch([4], 999))
     return storage, set(before), replaced
 
 
+@pytest.mark.usefixtures("short_log")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("table_type", TYPES)
 def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
@@ -667,19 +678,20 @@ def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
 
 
+@pytest.mark.usefixtures("short_log")
 @pytest.mark.parametrize("hold", ["savepoint", "tag"])
 def test_instants_that_are_needed_stay_on_a_shared_timeline(hold):
     storage = MemoryStorage()
     theirs = other_table(storage)
     theirs.upsert(batch(list(range(10)), 1))
-    ours = mdt.adopt(storage, options={"mdt.services.auto": "false"})
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
     if hold == "savepoint":
         theirs.savepoint("kept")
     if hold == "tag":
         ours.tag("kept")
     theirs.insert_overwrite(batch(list(range(10)), 2))
     needed = set(active_instants(storage, 6)[-1:])
-    for number in range(3, 173):
+    for number in range(3, 23):
         ours.upsert(batch([number % 10], number))
     ours.clean(retain_commits=1)
     assert needed <= set(active_instants(storage, 6))
@@ -687,7 +699,7 @@ def test_instants_that_are_needed_stay_on_a_shared_timeline(hold):
     assert ours.check().ok
 
 
-@pytest.mark.nightly
+@pytest.mark.usefixtures("short_log")
 @pytest.mark.parametrize(("table_type", "version"), [(TYPES[0], 9), (TYPES[1], 6)])
 @pytest.mark.parametrize("mode", ["before", "torn"])
 def test_a_crash_while_a_shared_timeline_is_archived_changes_no_rows(table_type, version, mode):
@@ -695,7 +707,7 @@ def test_a_crash_while_a_shared_timeline_is_archived_changes_no_rows(table_type,
     rows = rows_of(mdt.open(start))
     counted = FaultyStorage(start.copy())
     mdt.open(counted).clean(retain_commits=1)
-    for number in range(1, len(counted.operations) + 1, 11):
+    for number in range(1, len(counted.operations) + 1, 19):
         storage = start.copy()
         with pytest.raises(Crash):
             mdt.open(FaultyStorage(storage, number, mode)).clean(retain_commits=1)

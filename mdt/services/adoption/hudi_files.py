@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mdt.hudi.read.file_slices import group_files
-from mdt.hudi.read.instants import SAVEPOINT, timeline_of
+from mdt.hudi.read.instants import SAVEPOINT, Timeline, timeline_of
 from mdt.hudi.read.loading import (
     load_body,
     load_properties,
@@ -13,8 +13,12 @@ from mdt.hudi.read.loading import (
     load_timeline,
 )
 from mdt.hudi.read.service_metadata import decode_savepoint
+from mdt.hudi.timeline import COMPLETED
 from mdt.metadata.files import paths
 from mdt.stores.storage import Storage
+
+NO_INSTANT = "A"
+"""Sorts after every instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +50,15 @@ def saved_paths(storage: Storage) -> frozenset[str]:
 
 
 def replaced_files(storage: Storage, last: str) -> list[ReplacedFile]:
-    """Return the data files that exist of the file groups that instants up to ``last`` replaced.
-
-    Hudi's readers see these files again when the instant leaves the active timeline.
+    """Return the data files that exist of file groups that old instants replaced: those up to
+    ``last``, and before the first pending instant and the first savepoint.
 
     Raises Corrupt, and Missing if an instant was archived meanwhile.
     """
     table = load_properties(storage)
     active = load_timeline(storage, table)
-    old = timeline_of(file for file in active.files if file.time <= last)
+    end = _first_held(active)
+    old = timeline_of(file for file in active.files if file.time <= last and file.time < end)
     replaced = load_replaced_groups(storage, old)
     listed = {}
     for partition in sorted({partition for partition, _ in replaced}):
@@ -68,3 +72,31 @@ def replaced_files(storage: Storage, last: str) -> list[ReplacedFile]:
                 path = paths.data_file(group_id[0], file.name)
                 files.append(ReplacedFile(path, file.size, replaced[group_id]))
     return files
+
+
+def first_needed_instant(storage: Storage, last: str) -> str:
+    """Return the oldest instant that has to stay on the active timeline for other writers.
+
+    It is pending, a savepoint, or has replaced file groups whose files still exist, which Hudi's
+    readers would see again. Returns a text that sorts after every instant if there is none.
+
+    Args:
+        last: Replacing instants after this one are not looked at.
+
+    Raises Corrupt, and Missing if an instant was archived meanwhile.
+    """
+    active = load_timeline(storage, load_properties(storage))
+    replaced = (file.replaced_at for file in replaced_files(storage, last))
+    return min([_first_held(active), *replaced])
+
+
+def _first_held(active: Timeline) -> str:
+    begun, completed, saved = set[str](), set[str](), {NO_INSTANT}
+    for file in active.files:
+        if file.action == SAVEPOINT:
+            saved.add(file.time)
+        elif file.state == COMPLETED:
+            completed.add(file.time)
+        else:
+            begun.add(file.time)
+    return min(saved | (begun - completed))

@@ -6,7 +6,7 @@ one is archived.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from mdt.commit.hudi_locks import locked
 from mdt.errors import Corrupt
 from mdt.hudi.layout import Layout, layout_of
-from mdt.hudi.read.instants import SAVEPOINT
 from mdt.hudi.timeline import COMPLETED, REQUESTED, Instant, InstantContent
 from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata import references
@@ -24,11 +23,9 @@ from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import archive as archived
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.services.adoption.hudi_files import replaced_files
+from mdt.services.adoption.hudi_files import NO_INSTANT, first_needed_instant
 from mdt.stores.contract import Storage
 
-_NO_INSTANT = "A"
-"""Sorts after every instant."""
 _COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
 
 CHECKPOINTS_KEPT = 2
@@ -47,7 +44,7 @@ def verified_before(
     commit of such a write would never be imported. Checkpoints are read only if enough records
     might leave.
     """
-    oldest_pending = min(metadata.watch.pending, default=_NO_INSTANT)
+    oldest_pending = min(metadata.watch.pending, default=NO_INSTANT)
     intact: list[Snapshot] = []
     for seq in metadata.checkpoints.listed():
         if seq > horizon:
@@ -158,8 +155,7 @@ def _archive_instants(metadata: Metadata, snapshot: Snapshot) -> None:
     )
     last = snapshot.retention.instant
     if snapshot.is_shared:
-        replaced = [file.replaced_at for file in replaced_files(storage, last)]
-        end = min(end, _first_held_by_others(i for i, _ in instants), *replaced)
+        end = min(end, first_needed_instant(storage, last))
     old = [(i, path) for i, path in instants if i.time <= last and i.time < end]
     old.sort(key=lambda pair: pair[0].time)
     if not _is_archived(storage, layout, old):
@@ -167,22 +163,6 @@ def _archive_instants(metadata: Metadata, snapshot: Snapshot) -> None:
     # Pending instants first: if only these remained, readers would treat the files as uncommitted.
     storage.delete_many([path for i, path in old if i.state != COMPLETED])
     _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
-
-
-def _first_held_by_others(instants: Iterable[Instant]) -> str:
-    """Return the oldest time of an instant that is not completed, or of a savepoint.
-
-    Returns a text that sorts after every instant if there is none.
-    """
-    begun, completed, saved = set[str](), set[str](), {_NO_INSTANT}
-    for instant in instants:
-        if instant.action == SAVEPOINT:
-            saved.add(instant.time)
-        elif instant.state == COMPLETED:
-            completed.add(instant.time)
-        else:
-            begun.add(instant.time)
-    return min(saved | (begun - completed))
 
 
 def _is_archived(storage: Storage, layout: Layout, old: Sequence[tuple[Instant, str]]) -> bool:
@@ -239,7 +219,7 @@ def _oldest_held_instant(metadata: Metadata, snapshot: Snapshot) -> str:
     Returns a text that sorts after every instant if there is none.
     """
     tags = snapshot.tags
-    instants = [_NO_INSTANT, *tags.savepoints.values()]
+    instants = [NO_INSTANT, *tags.savepoints.values()]
     tagged = tags.before(snapshot.retention.horizon)
     if tagged:
         history = metadata.history(since=tagged[0])
