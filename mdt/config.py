@@ -374,7 +374,7 @@ class Options:
     services_auto: bool = _table(
         True,
         "run due services after writes, in the writer's process",
-        hudi="hoodie.clean.automatic",
+        hudi="hoodie.table.services.enabled",
     )
     services_seconds_max: float = option(
         1.0,
@@ -392,6 +392,11 @@ class Options:
         " most 1 MiB, or with a fifth of its bytes in log files, is compacted instead",
         whole(1, 1 << 20),
         "hoodie.compact.inline.max.delta.commits",
+    )
+    clean_auto: bool = _table(
+        True,
+        "clean as one of these services; false leaves it to t.clean() and mdt services",
+        hudi="hoodie.clean.automatic",
     )
     clean_policy: str = _table(
         "KEEP_LATEST_COMMITS",

@@ -343,12 +343,6 @@ _CERTAIN = (
         "writes do not register tables in a metastore",
         "remove the option, and call mdt.register(t, HiveMetastore('thrift://…'), 'db.name')",
     ),
-    _only(
-        "true",
-        "hoodie.table.services.enabled",
-        "services run after writes when they are due",
-        "set mdt.services.auto=false",
-    ),
     _only("true", "hoodie.auto.commit", "each write is a commit"),
     _only("false", "hoodie.write.ignore.failed", "a write with invalid rows fails"),
     _only("false", "hoodie.allow.operation.metadata.field", "rows have Hudi's five meta columns"),
@@ -488,7 +482,7 @@ _WITHOUT_EFFECT = (
         " hoodie.clean.trigger.max.commits hoodie.clean.allow.multiple"
         " hoodie.clean.multiple.enabled hoodie.cleaner.delete.bootstrap.base.file"
         " hoodie.clean.delete.bootstrap.base.file",
-        "cleaning runs after writes when it is due; mdt.services.auto=false turns it off",
+        "cleaning runs after writes when it is due; mdt.clean.auto=false turns it off",
     ),
     _no_effect(
         "hoodie.compact.inline hoodie.compact.schedule.inline"

@@ -18,7 +18,7 @@ from mdt.forking import OwnLock
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.layout import small_files
-from mdt.services.layout.budget import Outcome, Scope, everywhere, step_bytes
+from mdt.services.layout.budget import NOTHING, Outcome, Scope, everywhere, step_bytes
 from mdt.services.reclaiming import cleaning
 
 Step = Callable[[Metadata, Snapshot, Options, Scope], Outcome]
@@ -153,6 +153,8 @@ class Upkeep:
             bytes_max: Bytes to read.
             takes_any: See :class:`mdt.services.layout.budget.Scope`.
         """
+        if STEPS[number][0] == "clean" and not options.clean_auto:
+            return NOTHING
         with self._lock:
             scope = Scope(
                 frozenset(self._groups), frozenset(self._partitions), bytes_max, takes_any

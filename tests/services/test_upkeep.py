@@ -14,6 +14,7 @@ from texts import columns
 
 import mdt
 from mdt.errors import Unavailable
+from mdt.limits import CLEAN_COMMITS_MIN
 from mdt.metadata.files import paths
 from mdt.services import auto_maintenance
 from mdt.services.layout.budget import OVERDUE, OVERDUE_SHARE, Scope, affordable
@@ -123,6 +124,18 @@ def test_a_budget_of_nothing_leaves_everything_to_others():
     table = made(MemoryStorage(), **{"mdt.services.seconds.max": 0})
     assert most_log_files(table, 10 * LIMIT) == 10 * LIMIT and not services(table)
     assert table.tidy()[0] == ("compact",) and log_files(table) == 0
+
+
+@pytest.mark.parametrize("is_automatic", [True, False])
+def test_cleaning_alone_can_be_left_to_others(is_automatic):
+    named = {"hoodie.clean.automatic": is_automatic, "mdt.clean.retain.commits": 1}
+    table = made(MemoryStorage(), **named)
+    most_log_files(table, 3 * LIMIT)
+    for number in range(CLEAN_COMMITS_MIN):
+        table.upsert(rows(range(3), number))
+    assert services(table)["compact"]
+    assert bool(services(table)["clean"]) == is_automatic
+    assert table.tidy()[0] == (() if is_automatic else ("clean",))
 
 
 class Work:

@@ -192,7 +192,6 @@ CONTRADICTING = {
     "hoodie.datasource.write.reconcile.schema": ("true", "hint: pass partial=True"),
     "hoodie.datasource.hive_sync.enable": ("true", "metastore … hint: remove"),
     "hoodie.datasource.meta.sync.enable": (True, "=True is not supported: no table is registered"),
-    "hoodie.table.services.enabled": ("false", "hint: set mdt.services.auto=false"),
     "hoodie.bootstrap.base.path": ("s3://lake/old", "=s3://lake/old is … hint: load the files"),
     "hoodie.precommit.validators": ("my.Validator", "=my.Validator … hint: verify the rows"),
     PAYLOAD: ("com.me.DefaultHoodieRecordPayload", "DefaultHoodieRecordPayload, EventTime"),
