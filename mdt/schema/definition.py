@@ -181,7 +181,10 @@ class TableDefinition:
         if not options.partition_time_pattern:
             return None
         return TimePath(
-            options.partition_time_pattern, options.partition_time_unit, options.partition_time_zone
+            options.partition_time_pattern,
+            options.partition_time_unit,
+            options.partition_time_zone,
+            null_is_first=self.adopted,
         )
 
     @property

@@ -30,6 +30,8 @@ class TimePath:
         pattern: Java pattern of yyyy, MM, dd, HH, mm and ss, separated by any of ``-_./``.
         unit: Unit of integer columns, one of UNITS.
         zone: Time zone of the formatted text.
+        null_is_first: A null counts as one unit since 1970, as in Hudi. Otherwise it has Hive's
+            path of a null.
 
     >>> TimePath("yyyy/MM", "ms", "UTC").texts(pa.array([0])).to_pylist()
     ['1970/01']
@@ -38,6 +40,7 @@ class TimePath:
     pattern: str
     unit: str
     zone: str
+    null_is_first: bool = False
 
     def check(self, column: pa.Field) -> None:
         """Raise Invalid if the pattern, the time zone or the type of ``column`` is not usable."""
@@ -55,12 +58,16 @@ class TimePath:
         self.texts(pa.array([0], pa.int64()))  # an empty array does not reveal an unknown time zone
 
     def texts(self, column: pa.Array) -> pa.DictionaryArray:
-        """Return the partition path of each of n values (dictionary of string[n]); null for null.
+        """Return the partition path of each of n values (dictionary of string[n]).
+
+        It is null for null, unless :attr:`null_is_first`.
 
         Raises Invalid if the type is not a time.
         """
         kinds = pa.types
         if kinds.is_integer(column.type):
+            if self.null_is_first:
+                column = pc.fill_null(column, 1)
             column = column.cast(pa.int64()).cast(pa.timestamp(self.unit))
         elif kinds.is_date32(column.type):
             column = column.cast(pa.timestamp("s"))

@@ -75,10 +75,12 @@ _MODE_OF_STRATEGY = {
     "ce9acb64-bde0-424c-9b91-f6ebba25356d": COMMIT_TIME,
 }
 
+TIMESTAMP = "TIMESTAMP"
+"""Type of the key generator that makes partition paths of a time."""
 _GENERATORS = {
     "SimpleKeyGenerator": "SIMPLE",
     "ComplexKeyGenerator": "COMPLEX",
-    "TimestampBasedKeyGenerator": "TIMESTAMP",
+    "TimestampBasedKeyGenerator": TIMESTAMP,
     "CustomKeyGenerator": "CUSTOM",
     "NonpartitionedKeyGenerator": "NON_PARTITION",
     "GlobalDeleteKeyGenerator": "GLOBAL_DELETE",
@@ -89,7 +91,7 @@ _GENERATORS = {
     "MergeIntoKeyGenerator": "SPARK_SQL_MERGE_INTO",
 }
 """Simple class name, without "Avro" -> Hudi's type of the key generator."""
-COMPUTED_KEYS = frozenset(("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"))
+COMPUTED_KEYS = frozenset(("SIMPLE", "COMPLEX", "NON_PARTITION", TIMESTAMP, "CUSTOM"))
 """Key generators whose record keys can be computed from the key fields."""
 
 

@@ -23,7 +23,7 @@ from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import TableState, load_properties
-from mdt.hudi.read.table_properties import EVENT_TIME, TableProperties, refuse
+from mdt.hudi.read.table_properties import EVENT_TIME, TIMESTAMP, TableProperties, refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import data_columns
@@ -37,6 +37,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
+from mdt.schema.time_paths import UNITS, TimePath
 from mdt.services.adoption.commit_import import import_commits
 from mdt.services.adoption.key_mapping import OtherKeys, map_keys
 from mdt.stores.storage import Storage
@@ -131,7 +132,7 @@ def plan_adoption(
         indexes=indexes,
         version=None,
         formats=None,
-        options={**_SHARED, **(options or {}), "mdt.hive.style": str(table.hive_style).lower()},
+        options={**_SHARED, **(options or {}), **_path_options(table, columns)},
     )
     if definition.other_formats:
         raise Invalid(
@@ -250,8 +251,46 @@ def _other_buckets(key_index: str) -> Unsupported:
     )
 
 
-_KEY_GENERATORS = ("", "SIMPLE", "COMPLEX", "NON_PARTITION")
+_KEY_GENERATORS = ("", "SIMPLE", "COMPLEX", "NON_PARTITION", TIMESTAMP)
 """Key generators whose record keys and partition paths are like ours. Keys are compared later."""
+
+
+def _path_options(table: TableProperties, columns: pa.Schema) -> dict[str, str]:
+    """Return the options that make partition paths as the key generator of a table does.
+
+    Raises Unsupported for times that are no integers, and for patterns that mdt does not know.
+    """
+    options = {"mdt.hive.style": str(table.hive_style).lower()}
+    if table.key_generator != TIMESTAMP:
+        return options
+    given = {name: _time_property(table, name) for name in ("timestamp.type", "output.dateformat")}
+    units = {hudis: unit for unit, hudis in UNITS.items()}
+    unit = units.get(given["timestamp.type"])
+    fields = [columns.field(name) for name in table.partition_fields]
+    if unit is None or len(fields) != 1 or not pa.types.is_integer(fields[0].type):
+        raise Unsupported(
+            "the table cannot be adopted: its partition paths are not made of one integer column of"
+            f" seconds, milliseconds or microseconds (timestamp.type={given['timestamp.type']})",
+            hint=_READ,
+        )
+    zone = _time_property(table, "output.timezone") or _time_property(table, "timezone")
+    path = TimePath(given["output.dateformat"], unit, zone or "UTC")
+    try:
+        path.check(fields[0])
+    except Invalid as error:
+        raise Unsupported(f"the table cannot be adopted: {error.message}", hint=_READ) from error
+    return {
+        **options,
+        "mdt.partition.time.pattern": path.pattern,
+        "mdt.partition.time.unit": path.unit,
+        "mdt.partition.time.zone": path.zone,
+    }
+
+
+def _time_property(table: TableProperties, name: str) -> str:
+    """Return a property of Hudi's time-based key generator under its new or old name, or ""."""
+    prefixes = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
+    return next((table.stored[p + name] for p in prefixes if p + name in table.stored), "")
 
 
 def adopt(storage: Storage, definition: TableDefinition) -> None:
