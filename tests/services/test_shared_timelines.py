@@ -1,0 +1,116 @@
+"""The timeline of tables that two writers write: which instants are archived, and which stay."""
+
+import pytest
+from hidden import HiddenMetadata
+from other_writer import OtherWriter
+from shared_tables import batch, other_table, rows_of
+
+import mdt
+from mdt.services.reclaiming import cleaning
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+VERSIONS = (6, 9)
+
+
+def active_instants(storage, version):
+    folder = {6: ".hoodie", 9: ".hoodie/timeline"}[version]
+    names = [info.path.rpartition("/")[2] for info in storage.list_dir(folder)]
+    return sorted(name for name in names if name[:14].isdigit())
+
+
+def data_files(storage):
+    found = (info.path for info in storage.list("city=Oslo"))
+    return {path for path in found if "partition_metadata" not in path}
+
+
+OFTEN_COMPACTED = {"mdt.services.auto": False, "mdt.metadata.compact.records": 4}
+
+
+@pytest.fixture
+def short_log(monkeypatch):
+    """Let cleaning remove few records from the log, which else has many more than a test makes."""
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
+
+
+def with_old_instants(table_type, version):
+    """Return a table that two writers have written for long, the instants from before its adoption,
+    and the data files that were replaced then.
+    """
+    storage = MemoryStorage()
+    theirs = other_table(storage, table_type, version)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.upsert(batch([0], 1, "Rome"))
+    replaced = data_files(storage)
+    theirs.insert_overwrite(batch(list(range(10)), 2))
+    before = active_instants(storage, version)
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
+    for number in range(3, 23):
+        ours.upsert(batch([number % 10], number))
+    theirs.anew().upsert(batch([3], 999))
+    ours.upsert(batch([4], 999))
+    return storage, set(before), replaced
+
+
+@pytest.mark.usefixtures("short_log")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("table_type", TYPES)
+def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
+    storage, before, replaced = with_old_instants(table_type, version)
+    ours = mdt.open(storage)
+    ours.clean(retain_commits=1)
+    now = active_instants(storage, version)
+    assert now and not before & set(now)
+    assert replaced and not replaced & data_files(storage)
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+    theirs = mdt.open(OtherWriter(storage))
+    assert rows_of(theirs) == rows_of(ours) and ours.check().ok
+    theirs.upsert(batch([5], 1000))
+    ours.upsert(batch([6], 1000))
+    assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
+@pytest.mark.usefixtures("short_log")
+@pytest.mark.parametrize("hold", ["savepoint", "tag"])
+def test_instants_that_are_needed_stay_on_a_shared_timeline(hold):
+    storage = MemoryStorage()
+    theirs = other_table(storage)
+    theirs.upsert(batch(list(range(10)), 1))
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
+    if hold == "savepoint":
+        theirs.savepoint("kept")
+    if hold == "tag":
+        ours.tag("kept")
+    theirs.insert_overwrite(batch(list(range(10)), 2))
+    needed = set(active_instants(storage, 6)[-1:])
+    for number in range(3, 23):
+        ours.upsert(batch([number % 10], number))
+    ours.clean(retain_commits=1)
+    assert needed <= set(active_instants(storage, 6))
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+    assert ours.check().ok
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("short_log")
+@pytest.mark.parametrize(("table_type", "version"), [(TYPES[0], 9), (TYPES[1], 6)])
+@pytest.mark.parametrize("mode", ["before", "torn"])
+def test_a_crash_while_a_shared_timeline_is_archived_changes_no_rows(table_type, version, mode):
+    start, _, replaced = with_old_instants(table_type, version)
+    rows = rows_of(mdt.open(start))
+    counted = FaultyStorage(start.copy())
+    mdt.open(counted).clean(retain_commits=1)
+    for number in range(1, len(counted.operations) + 1, 7):
+        storage = start.copy()
+        with pytest.raises(Crash):
+            mdt.open(FaultyStorage(storage, number, mode)).clean(retain_commits=1)
+        assert rows_of(mdt.open(HiddenMetadata(storage))) == rows, number
+        assert rows_of(mdt.open(OtherWriter(storage))) == rows, number
+        storage.sleep(3600)
+        ours = mdt.open(storage, {"mdt.rollback.after.seconds": 1})
+        ours.upsert(batch([5], 1000))
+        ours.clean(retain_commits=1)
+        assert not replaced & data_files(storage)
+        assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours), number
+        assert ours.check().ok
