@@ -8,6 +8,7 @@ writer has written to it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,12 @@ INDEXES = {
     " options(expr='year')",
 }
 """Partition of Hudi's metadata table -> the statement that makes it."""
-FILTERS = [*(f"v = {n}" for n in (3, 8, 108, 113, 208)), "year(day) = 2024", "year(day) = 2031"]
+VALUES = tuple(f"v = {n}" for n in (3, 8, 108, 113, 208))
+FILTERS = (*VALUES, "year(day) = 2024", "year(day) = 2031")
+FILTERS_OF = {8: VALUES, 9: FILTERS}
+"""Filters of a table that was created in a version. Hudi 1.2 fails with the statistics of dates that
+it wrote in version 8.
+"""
 
 
 def partitions(path: Path) -> set[str]:
@@ -43,16 +49,11 @@ def partitions(path: Path) -> set[str]:
     return set(stored.get(PARTITIONS, "").split(","))
 
 
-def compare(hudi: HudiSession, path: Path, mode: str = "strict") -> list[int]:
-    """Compare what Hudi finds with its indexes and without. Return the numbers of matches.
-
-    Args:
-        mode: "fallback", Hudi's default, for tables that were upgraded: Hudi 1.2 cannot read the
-            statistics of dates that it wrote in version 8.
-    """
-    expected = json.loads(hudi.call(path, "matches", FILTERS))
-    for where, keys in zip(FILTERS, expected, strict=True):
-        assert json.loads(hudi.call(path, "query", where, mode, **READ))["keys"] == keys, where
+def compare(hudi: HudiSession, path: Path, filters: Sequence[str] = FILTERS) -> list[int]:
+    """Compare what Hudi finds with its indexes and without. Return the numbers of matches."""
+    expected = json.loads(hudi.call(path, "matches", list(filters)))
+    for where, keys in zip(filters, expected, strict=True):
+        assert json.loads(hudi.call(path, "query", where, **READ))["keys"] == keys, where
         count("filters by indexes of Hudi", len(keys))
     return list(map(len, expected))
 
@@ -75,25 +76,25 @@ def create(hudi: HudiSession, path: Path, version: int, kind: str) -> None:
 def test_hudi_finds_our_rows_and_makes_its_indexes_again(kind, version, tmp_path):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
-        mode = "strict" if version == 9 else "fallback"
+        filters = FILTERS_OF[version]
         create(hudi, path, version, kind)
-        compare(hudi, path, mode)
+        compare(hudi, path, filters)
         table = mdt.adopt(path)
         changed = table.scan(where="id < 'k010'").to_arrow().to_pylist()
         for row in changed:
             row |= {"ts": 20, "v": row["v"] + 100, "day": row["day"].replace(year=2031)}
         table.upsert(changed)
         assert not partitions(path) & INDEXES.keys()
-        assert compare(hudi, path, mode) == [0, 0, 1, 0, 0, 20, 10]
+        assert compare(hudi, path, filters) == [0, 0, 1, 0, 0, 20, 10][: len(filters)]
         hudi.call(path, "upsert", list(range(5, 15)), 30, 100)
         assert partitions(path) >= INDEXES.keys()
-        assert compare(hudi, path, mode) == [0, 0, 1, 1, 0, 25, 5]
+        assert compare(hudi, path, filters) == [0, 0, 1, 1, 0, 25, 5][: len(filters)]
         table.refresh()
         table.upsert([{**row, "ts": 40, "v": 208} for row in changed])
         assert not partitions(path) & INDEXES.keys()
-        assert compare(hudi, path, mode) == [0, 0, 0, 1, 10, 20, 10]
+        assert compare(hudi, path, filters) == [0, 0, 0, 1, 10, 20, 10][: len(filters)]
         hudi.call(path, "delete", [1, 2, 14], 50)
-        assert compare(hudi, path, mode) == [0, 0, 0, 1, 8, 19, 8]
+        assert compare(hudi, path, filters) == [0, 0, 0, 1, 8, 19, 8][: len(filters)]
         assert table.refresh() and table.check().ok
 
 
