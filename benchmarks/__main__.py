@@ -26,6 +26,7 @@ from benchmarks import (
     conditions,
     delta,
     foreign,
+    hudi_planning,
     keys,
     latency,
     life,
@@ -48,6 +49,7 @@ CLUSTERING = "clustering"
 DELTA = "delta"
 KEYS = "keys"
 FOREIGN = "foreign"
+HUDI = "hudi"
 NESTED = "nested"
 WRITERS = "writers"
 WRITTEN = "written"
@@ -63,6 +65,7 @@ OWN = (
     DELTA,
     KEYS,
     FOREIGN,
+    HUDI,
     NESTED,
     WRITERS,
     WRITTEN,
@@ -239,7 +242,7 @@ def main(
             min=1,
             help=(
                 "planning: files of the tables, may be repeated; foreign: files of the table that is"
-                " opened; life: files of the load, as many"
+                " opened; hudi: files of the tables; life: files of the load, as many"
                 " as each peer makes by itself if not given"
             ),
         ),
@@ -281,7 +284,7 @@ def main(
     `written` counts bytes that operations write; `keys` simulates key indexes of up to so many
     keys; `foreign` reads tables of another writer; `nested` reads few rows beside nested
     columns; `spark` compares engines on Spark; `planning` has tables of many files and its own
-    workload.
+    workload; `hudi` plans with Hudi on Spark, by metadata tables of mdt and of Hudi.
     """
     if flat:
         os.environ[FLAT] = "1"
@@ -296,6 +299,9 @@ def main(
     if FOREIGN in benches:
         count = (files or [foreign.FILES_DEFAULT])[0]
         foreign.run(rows, count, seed, repeat, partial(print, flush=True))
+    if HUDI in benches:
+        count = (files or [hudi_planning.FILES_DEFAULT])[0]
+        hudi_planning.run(count, seed, repeat, partial(print, flush=True), where)
     if LIFE in benches:
         wanted = [name for name in chosen(peers) if name in life.PEERS]
         work = life.Work(rows, commits, batch, seed, files[0] if files else None, budget)

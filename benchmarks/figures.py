@@ -270,6 +270,28 @@ QUESTIONS = (
         " and positions of replaced rows.",
     ),
     Question(
+        "hudi",
+        "Planning of Hudi's engines",
+        "-m benchmarks hudi --repeat 3",
+        (
+            Table(
+                ("query", "writer", "metadata table"),
+                ("seconds", "opens", "listings", "status", "read"),
+                caption="Medians of warm plans",
+                names={
+                    "opens": "files opened",
+                    "listings": "directories listed",
+                    "status": "status requests",
+                    "read": "data files to read",
+                },
+            ),
+        ),
+        "Hudi 1.2 on Spark 3.5 plans a filter on a column and a look-up by key, down to the files of its tasks. mdt and"
+        " Hudi's writer made a table each, of version 9, copy-on-write, with 100 partitions of one file, from the same"
+        " three commits.",
+        "Without a metadata table Hudi lists each partition. Hudi's own has 10 file groups of the record index, mdt's one.",
+    ),
+    Question(
         "clustering",
         "Clustering and compaction",
         "-m benchmarks clustering --rows 2000000",

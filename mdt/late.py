@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from mdt.schema import alter as schema_alter
     from mdt.services import auto_maintenance
     from mdt.services.adoption import adopting
+    from mdt.services.adoption import metadata_table as shared_metadata_table
     from mdt.services.checking import check as check_service
     from mdt.services.checking import repair as repair_service
     from mdt.services.history import altering, restoring, tagging, upgrading
@@ -114,6 +115,7 @@ _MODULES = {
     "restoring": "mdt.services.history.restoring",
     "rewriting": "mdt.services.layout.rewriting",
     "upgrading": "mdt.services.history.upgrading",
+    "shared_metadata_table": "mdt.services.adoption.metadata_table",
     "scan_keys": "mdt.scan.key_columns",
     "scan_reader": "mdt.scan.reader",
     "scan_top": "mdt.scan.first_rows",

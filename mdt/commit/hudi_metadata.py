@@ -481,7 +481,7 @@ class _Keeper:
         for path, content in (*pending, *contents, done):
             self._storage.put_if_absent(path, content)
         self._storage.delete_many([path for files in state.files.values() for path in files.old])
-        self._archive(state, min(base.base_instant for base in state.slices()))
+        self._archive(state, min(base.base_instant for base in state.slices() if base.log_names))
         return self._load()
 
     def _merged_entries(self, base: Slice) -> pa.RecordBatch:

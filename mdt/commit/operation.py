@@ -124,6 +124,8 @@ class WritePlan:
 
 
 P = TypeVar("P", bound=WritePlan)
+WITHOUT_FILES = "commit_without_files"
+"""Name of an operation that commits no files, so that no metadata table of Hudi lacks any."""
 
 
 class Operation(ABC, Generic[P]):

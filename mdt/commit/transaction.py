@@ -23,7 +23,7 @@ from mdt.commit.claims import PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import CommitLock
-from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
+from mdt.commit.operation import WITHOUT_FILES, Changes, Claim, Operation, P, WritePlan
 from mdt.commit.own_files import remove_files, remove_overtaken_bases
 from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
@@ -255,7 +255,8 @@ def _require_compatible_writers(
         hudi_locks.require_no_writers(metadata)
     try:
         is_kept = hudi_metadata.is_kept(metadata.cached_snapshot())
-        metadata.watch.refuse_to_write(is_locked=True, has_metadata_table=is_kept)
+        is_in_step = is_kept or operation.name == WITHOUT_FILES
+        metadata.watch.refuse_to_write(is_locked=True, has_metadata_table=is_in_step)
         if instant:
             hudi_locks.require_room(metadata, instant)
     except Unsupported as error:

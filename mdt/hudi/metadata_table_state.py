@@ -21,6 +21,10 @@ _LOG_SHARE_MIN = 0.5
 """Log files are small if they have less than this share of the bytes of the base file. Slices with
 small log files are compacted after 40.
 """
+_SLICE_COMMITS_MAX = 100
+"""Commits since its base file after which a slice with any log files is compacted, because readers
+need the instants of its log files.
+"""
 _INSTANTS_MAX = 30
 """Completed instants of the metadata table after which older ones are archived."""
 _COMMITS = ("commit", "deltacommit")
@@ -123,6 +127,7 @@ def state_of(
     last_seq, last_time = last
     known = frozenset(instant for instant in instants if not is_after(instant, last_time))
     ends = {i.time: end_of(i) for i in known if i.state == COMPLETED and i.action in _COMMITS}
+    first = min((i.time for i in known), default="")
     pending = _pending_times(known)
     files, has_strays = {}, len(known) < len(instants)
     for partition, sizes in listings.items():
@@ -130,7 +135,7 @@ def state_of(
         has_strays = has_strays or bool(strays)
         left_out = {name for name in sizes if _is_of(name, pending)} | strays
         kept = {name: size for name, size in sizes.items() if name not in left_out}
-        files[partition] = _files_of(layout, GROUPS[partition], ends, kept)
+        files[partition] = _files_of(layout, GROUPS[partition], ends, kept, first)
     return TableState(known, files, has_strays)
 
 
@@ -141,13 +146,14 @@ def has_later(instants: Iterable[Instant], names: Iterable[str], seq: int, time:
 
 
 def _files_of(
-    layout: Layout1, group: Group, ends: Mapping[str, str], sizes: Mapping[str, int]
+    layout: Layout1, group: Group, ends: Mapping[str, str], sizes: Mapping[str, int], first: str
 ) -> PartitionFiles:
     """Return the files of a partition.
 
     Args:
         ends: Completed instants of the metadata table that write -> when they were completed.
         sizes: Names of the files in its folder -> bytes.
+        first: The first active instant. Earlier ones are completed.
     """
     bases = {
         match["base"]: match[0]
@@ -155,7 +161,7 @@ def _files_of(
         if match and match["id"] == group.file_id
     }
     newest_seq = max(map(seq_of, filter(is_file, sizes)), default=-1)
-    complete = sorted(ends.keys() & bases.keys())
+    complete = sorted(base for base in bases if base in ends or base < first)
     if not complete:
         return PartitionFiles(None, (), frozenset(), newest_seq)
     newest = complete[-1]
@@ -177,6 +183,8 @@ def _files_of(
     log_bytes = sum(sizes[name] for name in log_names)
     is_small = log_bytes < _LOG_SHARE_MIN * sizes[bases[newest]]
     is_due = len(log_names) >= (_LOGS_MAX if is_small else _LOGS_MIN)
+    if log_names and not is_due:
+        is_due = sum(end >= newest for end in ends.values()) > _SLICE_COMMITS_MAX
     return PartitionFiles(slice_, tuple(map(group.path, old)), seqs, newest_seq, is_due)
 
 

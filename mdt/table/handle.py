@@ -339,7 +339,8 @@ class Handle(FamiliarNames):
         else:
             snapshot, claims = self._newest_for_write(), None
         if self._has_metadata_table(snapshot) and not self._is_dry:
-            snapshot = self._remove_metadata_table(snapshot)
+            late.shared_metadata_table.remove(self._metadata, snapshot)
+            snapshot = self._newest_for_write()
         if by_key:
             self._metadata.key_index(snapshot)
         self._wait_for_writers()
@@ -383,18 +384,6 @@ class Handle(FamiliarNames):
         if not snapshot.is_shared:
             return False
         return late.hudi_metadata.PARTITIONS in (self._metadata.watch.properties or {})
-
-    def _remove_metadata_table(self, snapshot: Snapshot) -> Snapshot:
-        """Remove Hudi's metadata table. Return the newest snapshot.
-
-        Raises Unsupported if it is in use: Hudi's writers in flight would continue a table that is
-        gone.
-        """
-        with late.hudi_locks.locked(self._metadata, snapshot.definition):
-            if self.options.lock_provider:
-                late.hudi_locks.require_no_writers(self._metadata)
-            late.hudi_metadata.remove_metadata_table(self._storage)
-        return self._newest_for_write()
 
     def _newest_for_write(self) -> Snapshot:
         """Return the newest snapshot, after an import of commits of other writers."""

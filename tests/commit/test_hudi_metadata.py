@@ -17,7 +17,7 @@ import mdt
 from mdt.commit import hudi_metadata
 from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.errors import Missing
-from mdt.hudi import metadata_table_files, properties
+from mdt.hudi import metadata_table_files, metadata_table_state, properties
 from mdt.hudi.file_names import BASE, LOG
 from mdt.hudi.metadata_table_files import FILES, GROUPS, LAYOUTS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries, metadata_table
@@ -130,6 +130,22 @@ def test_it_stays_small_over_many_commits(version):
     assert max(sizes) <= 180, "objects of the metadata table"
     assert max(sizes[60:]) <= max(sizes[:60])
     assert listed(storage) == stored(storage)
+
+
+@both_versions
+@pytest.mark.parametrize("keys", [1, 4], ids=["no log files", "few log files"])
+def test_a_record_index_that_seldom_changes_does_not_keep_old_instants(keys, version, monkeypatch):
+    monkeypatch.setattr(metadata_table_state, "_SLICE_COMMITS_MAX", 20)
+    options = {"hoodie.metadata.record.index.enable": "true"}
+    storage, table = table_with_option(version, "COPY_ON_WRITE", scope="table", **options)
+    instants = []
+    for ts in range(100):
+        table.upsert(rows([ts % 4 if ts < keys else 0], ts, 1.0))
+        instants.append(len(storage.list(TIMELINES[version])))
+    assert max(instants) <= 3 * 70, "objects of the timeline of the metadata table"
+    assert listed(storage) == stored(storage)
+    assert keys_by_hudi(storage, version) == {f"k{n}" for n in range(keys)}
+    assert table.check().ok
 
 
 @both_versions

@@ -1,0 +1,104 @@
+"""Hudi's metadata table of a table that its writers share: a write of ours removes it, and leaves
+a timeline after which Hudi makes a complete one.
+"""
+
+import pytest
+from hidden import HiddenMetadata
+from shared_tables import batch, other_table, rows_of
+
+import mdt
+from mdt.commit.hudi_metadata import PARTITIONS, replace_properties
+from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.timeline import COMPLETED
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+LOCK = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+LISTED = ".hoodie/metadata/files/a"
+LATER = ("20990101000000000", "20990101000000500")
+"""Instant of the index in a time zone that is ahead, and its completion."""
+
+writes = pytest.mark.parametrize(
+    "write",
+    [lambda t: t.upsert(batch([2, 50], 9)), lambda t: t.delete_where("v = 77")],
+    ids=["upsert", "nothing to delete"],
+)
+kinds = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+
+
+def indexed(version, table_type="MERGE_ON_READ", **options):
+    """Return the storage of an adopted table of which another writer has then built an index."""
+    storage = MemoryStorage()
+    theirs = other_table(storage, table_type, version)
+    theirs.upsert(batch(list(range(10)), 1))
+    mdt.adopt(storage, **options)
+    for path, content in LAYOUTS[version].indexing(*LATER, []):
+        storage.create(path, content)
+    replace_properties(storage, {**read_properties(storage), PARTITIONS: "files,record_index"})
+    storage.create(LISTED, b"a")
+    return storage
+
+
+def last_action(storage):
+    """Return the action at whose instant Hudi 1.2 would make a metadata table."""
+    files = load_timeline(storage, load_properties(storage)).files
+    return max((f for f in files if f.state == COMPLETED), key=lambda f: f.time).action
+
+
+def has_metadata_table(storage):
+    return PARTITIONS in read_properties(storage)
+
+
+@writes
+@kinds
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_write_after_the_build_of_an_index_begins_with_a_commit(version, table_type, write):
+    storage = indexed(version, table_type)
+    t = mdt.open(storage)
+    write(t)
+    assert not has_metadata_table(storage) and storage.size(LISTED) is None
+    assert last_action(storage) == t.definition.commit_action
+    operations = t.history()["operation"].to_pylist()
+    assert operations.count("commit_without_files") == 1
+    write(t)
+    assert t.history()["operation"].to_pylist().count("commit_without_files") == 1
+    assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
+    assert t.check().ok
+
+
+def test_a_write_after_another_write_needs_no_other_commit():
+    storage = indexed(9)
+    mdt.open(storage).upsert(batch([1], 5))
+    replace_properties(storage, {**read_properties(storage), PARTITIONS: "files"})
+    t = mdt.open(storage)
+    t.upsert(batch([1], 6))
+    assert t.history()["operation"].to_pylist().count("commit_without_files") == 1
+    assert not has_metadata_table(storage)
+
+
+def test_it_takes_the_lock_of_hudi():
+    storage = indexed(9, options={"hoodie.write.lock.provider": LOCK})
+    mdt.open(storage).upsert(batch([1], 6))
+    assert not has_metadata_table(storage) and last_action(storage) == "deltacommit"
+    assert storage.size(".hoodie/lock") is None
+
+
+@writes
+def test_a_crash_at_any_change_leaves_a_timeline_for_a_complete_metadata_table(write):
+    storage, fail_at, died = indexed(9), 0, True
+    while died:
+        fail_at += 1
+        copy = storage.copy()
+        try:
+            write(mdt.open(FaultyStorage(copy, fail_at, "before")))
+            died = False
+        except Crash:
+            pass
+        assert has_metadata_table(copy) or last_action(copy) != "indexing", fail_at
+        t = mdt.open(copy)
+        write(t)
+        assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
+        assert t.check().ok, fail_at
+    assert fail_at > 5
