@@ -27,6 +27,11 @@ sections.
 CLAIM_BYTES_MAX = 64 << 20
 """A claim, which names the partitions that its transaction writes: a million names of 60 bytes."""
 
+ICEBERG_METADATA_BYTES_MAX = 256 << 20
+"""Metadata of a version of Iceberg: 1,000 snapshots of 500 bytes, each with a schema of a thousand
+columns of 80 bytes at most, have 80 MB. Decoded, they take about ten times as much.
+"""
+
 HINT_BYTES_MAX = 1 << 10
 """The hint is a single number."""
 

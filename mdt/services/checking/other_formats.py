@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+from mdt.catalogs import pointers
 from mdt.commit.recovery import pending
+from mdt.errors import Invalid, Unavailable, Unsupported
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import Format, Objects
 from mdt.formats.keeping import earlier_of, files_at, start_of, version_objects
@@ -25,9 +28,21 @@ def check(state: TableState) -> Iterator[Problem]:
         for info in state.storage.list(form.folder) if not pending(state.metadata) else ():
             text = f"is left from the format {form.title}, which the table no longer has; delete it"
             yield Problem(info.path, -1, text, Kind.LEFT_OVER)
+    yield from _pointer_problems(state)
     for path in _files_of_others(state) if formats_of(state.definition) else ():
         text = "is a data file of another program, with which some readers of Hudi fail; delete it"
         yield Problem(path, -1, text, Kind.LEFT_OVER)
+
+
+def _pointer_problems(state: TableState) -> Iterator[Problem]:
+    """Yield the problem of the entry in a catalog of Iceberg. The next writer moves one that is
+    behind, if it is about to publish.
+    """
+    place = pointers.standing(state.metadata, state.snapshot)
+    if place is None or (place.behind == 0) or (place.behind and pending(state.metadata)):
+        return
+    text = f"is {place.behind} commits behind, which the readers of the catalog do not see"
+    yield Problem(place.name, -1, text if place.error is None else str(place.error), Kind.FORMAT)
 
 
 def _files_of_others(state: TableState) -> Iterator[str]:
@@ -64,6 +79,12 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
                 repair.storage.replace(path, content)
                 repair.note(path, "derived from the log", Kind.FORMAT)
             repair.storage.delete(_checksum_path(path))
+    pointer = pointers.pointer_of(state.metadata, state.definition)
+    if pointer is not None and any(each.path == pointer.title for each in problems):
+        with suppress(Invalid, Unavailable, Unsupported):  # the problem stays
+            newest = pointers.newest_version(state.metadata, state.snapshot)
+            pointer.move(newest, replaces=True)
+            repair.note(pointer.title, f"points to version {newest}", Kind.FORMAT)
 
 
 def _checksum_path(path: str) -> str:
