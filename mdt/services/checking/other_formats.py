@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from mdt.catalogs import pointers
 from mdt.commit.recovery import pending
-from mdt.errors import Invalid, Unavailable, Unsupported
+from mdt.errors import Corrupt, Invalid, Unavailable, Unsupported
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import Format, Objects
 from mdt.formats.keeping import earlier_of, files_at, start_of, version_objects
@@ -15,6 +15,10 @@ from mdt.formats.registry import FOLDERS, ended_formats, formats_of
 from mdt.metadata.log import trusted_names as names
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
+from mdt.stores.storage import Storage
+
+_OTHER_BYTES_MAX = 1 << 20
+"""Bytes that another release of a library may need more for a checkpoint, besides as many again."""
 
 
 def check(state: TableState) -> Iterator[Problem]:
@@ -115,12 +119,20 @@ def _differences(state: TableState, form: Format) -> Iterator[_Difference]:
     earlier = earlier_of(metadata, mends=True)
     for objects in _expected(state, form, earlier):
         for path, content in objects:
-            stored = state.storage.read_if_exists(path)
+            stored = _stored(state.storage, path, len(content))
             if not form.is_same(path, stored, content):
                 earlier.derived[path] = content
                 yield path, stored, content
     for path, wanted in form.strays(state.storage, lambda: metadata.newest(watched=False).seq):
-        yield path, state.storage.read_if_exists(path), wanted
+        yield path, _stored(state.storage, path, 0), wanted
+
+
+def _stored(storage: Storage, path: str, expected: int) -> bytes | None:
+    """Return a stored object, or nothing of it if it is much larger than expected."""
+    try:
+        return storage.read_if_exists(path, 2 * expected + _OTHER_BYTES_MAX)
+    except Corrupt:
+        return b""
 
 
 def _expected(state: TableState, form: Format, earlier: Earlier) -> Iterator[Objects]:
