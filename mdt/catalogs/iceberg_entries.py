@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from uuid import UUID
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import (
@@ -144,10 +145,12 @@ class Pointer(ABC):
         return version
 
     def _require_own(self, found: Table) -> None:
-        """Raise Invalid if an entry is that of another table."""
-        if found.metadata.table_uuid.hex != self.table_id.replace("-", ""):
+        """Raise Invalid if an entry is that of another table, or of another copy."""
+        metadata = found.metadata
+        is_same = metadata.table_uuid == UUID(self.table_id)
+        if not (is_same and self.storage.is_at(metadata.location)):
             raise Invalid(
-                f"{self.title} is another table in the catalog, at {found.metadata.location}",
+                f"{self.title} is another table in the catalog, at {metadata.location}",
                 hint="drop it from the catalog, or choose another name",
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import shutil
 from contextlib import suppress
 from unittest.mock import patch
 
@@ -22,7 +23,6 @@ from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash
 
 pytest.importorskip("pyiceberg.catalog")
-pytest.importorskip("sqlalchemy")
 import pyiceberg.catalog
 from hive_metastore import ttypes
 from hive_metastore.ThriftHiveMetastore import Client
@@ -31,7 +31,6 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.utils.config import Config
-from sqlalchemy import text
 
 NAME = "raw.trips"
 OPTIONS = {
@@ -54,6 +53,7 @@ def lake(request, tmp_path):
 
 
 def _sql(path):
+    pytest.importorskip("sqlalchemy")
     return load_catalog("lake", type="sql", uri=f"sqlite:///{path}")
 
 
@@ -266,6 +266,10 @@ def test_another_table_under_the_name_is_refused(lake, tmp_path):
     with pytest.raises(mdt.Invalid, match=r"raw.trips is another table .*/one"):
         two.upsert(rows([1], 1, 1.0))
     assert lake.load_table(NAME).metadata.location == str(tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    copy = opened(LocalStorage(tmp_path / "copy", durable=False))
+    with pytest.raises(mdt.Invalid, match=r"raw.trips is another table .*/one"):
+        copy.upsert(rows([1], 1, 1.0))
 
 
 def foreign_commit(catalog, table):
@@ -296,6 +300,8 @@ def foreign_commit(catalog, table):
     path = f"{metadata['location']}/metadata/00009-uuid.metadata.json"
     with open(path, "w") as file:
         json.dump(metadata, file)
+    from sqlalchemy import text
+
     with catalog.engine.begin() as connection:
         connection.execute(text("update iceberg_tables set metadata_location = :p"), {"p": path})
 
@@ -361,6 +367,7 @@ def test_what_a_table_stores_names_no_catalog(lake, tmp_path):
 def test_the_configuration_of_pyiceberg_names_the_catalog(tmp_path, monkeypatch):
     monkeypatch.setenv("PYICEBERG_CATALOG__SEA__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__SEA__URI", f"sqlite:///{tmp_path}/sea.db")
+    pytest.importorskip("sqlalchemy")
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
     table = make(LocalStorage(tmp_path / "t"), MOR, "record", **{"mdt.formats": "hudi,iceberg"})
     load_catalog("sea").create_namespace("raw")

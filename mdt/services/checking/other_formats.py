@@ -83,9 +83,9 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
                 repair.storage.replace(path, content)
                 repair.note(path, "derived from the log", Kind.FORMAT)
             repair.storage.delete(_checksum_path(path))
-    pointer = pointers.pointer_of(state.metadata, state.definition)
-    if pointer is not None and any(each.path == pointer.title for each in problems):
-        with suppress(Invalid, Unavailable, Unsupported):  # the problem stays
+    with suppress(Invalid, Unavailable, Unsupported):  # the problem stays
+        pointer = pointers.pointer_of(state.metadata, state.definition)
+        if pointer is not None and pointer.title in damaged:
             newest = pointers.newest_version(state.metadata, state.snapshot)
             pointer.move(newest, replaces=True)
             repair.note(pointer.title, f"points to version {newest}", Kind.FORMAT)
