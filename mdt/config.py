@@ -22,6 +22,7 @@ from mdt import limits
 from mdt.arguments import mapping as checked_mapping
 from mdt.errors import Invalid
 from mdt.option import (
+    CATALOG_TABLE,
     COLUMN,
     COLUMNS,
     PARTITIONS,
@@ -429,6 +430,12 @@ class Options:
         "with more formats than hudi: hours that cleaning keeps a file after the commit that ended"
         " it, since readers of other formats hold no lease",
         whole(0, 10**7),
+    )
+    iceberg_table: str = _machine(
+        "",
+        "with the format iceberg: table in a catalog of pyiceberg's configuration, such as"
+        " lake.raw.trips, whose pointer follows the commits of this process; empty for none",
+        CATALOG_TABLE,
     )
     spark_local_bytes_max: int = _machine(
         64 * _MEBI,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mdt import create_table, given_options
     from mdt.catalogs import entry as catalog_entry
+    from mdt.catalogs import pointers
     from mdt.commit import (
         claims,
         hudi_locks,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "adopting": "mdt.services.adoption.adopting",
     "catalog_entry": "mdt.catalogs.entry",
+    "pointers": "mdt.catalogs.pointers",
     "hudi_locks": "mdt.commit.hudi_locks",
     "hudi_metadata": "mdt.commit.hudi_metadata",
     "altering": "mdt.services.history.altering",

@@ -27,6 +27,19 @@ sections.
 CLAIM_BYTES_MAX = 64 << 20
 """A claim, which names the partitions that its transaction writes: a million names of 60 bytes."""
 
+ICEBERG_METADATA_BYTES_MAX = 256 << 20
+"""Metadata of a version of Iceberg: 1,000 snapshots of 500 bytes, each with a schema of a thousand
+columns of 80 bytes at most, have 80 MB. Decoded, they take about ten times as much.
+"""
+
+ICEBERG_MANIFEST_BYTES_MAX = 512 << 20
+"""A manifest or manifest list of Iceberg. 256 files with statistics of 10,000 columns have 400 MB,
+and a list of the manifests of 5 M files has 10 MB.
+"""
+
+ICEBERG_NUMBER_MAX = (1 << 53) - 1
+"""Numbers of rows and commits in metadata of Iceberg, which JSON keeps exactly."""
+
 HINT_BYTES_MAX = 1 << 10
 """The hint is a single number."""
 

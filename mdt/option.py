@@ -35,6 +35,8 @@ _NAMES_IN_OTHER_SYSTEMS = {
 """Options of Delta Lake and Iceberg, in lower case, and the option here with the same purpose."""
 
 _SEQ_DIGITS_MAX = 10
+_CATALOG_TABLE_PARTS = 3
+"""Least number of parts of the name of a table in a catalog."""
 _SPEC = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
 
 
@@ -166,6 +168,14 @@ def _parse_partitions(value: object) -> Any:
     return text
 
 
+def _parse_catalog_table(value: object) -> str:
+    name = _text(value)
+    parts = name.split(".")
+    if name and (len(parts) < _CATALOG_TABLE_PARTS or not all(parts)):
+        raise ValueError("a part of the name is missing")
+    return name
+
+
 _FLAGS = choice(true=True, false=False)
 FLAG = Kind(_parse_flag, "true or false")
 TEXT = Kind(_text, "text")
@@ -177,6 +187,7 @@ SOME_COLUMNS = Kind(
 )
 POINT = Kind(_parse_point, "a commit's number, an instant, a time, a tag, or earliest")
 """Points in a table's history. Up to ten digits are a commit number."""
+CATALOG_TABLE = Kind(_parse_catalog_table, "catalog.namespace.table")
 SPECS = Kind(_parse_specs, "indexes separated by semicolons")
 """Index specifications. A semicolon in quotes is part of a name."""
 PARTITIONS = Kind(_parse_partitions, "a path, city=Oslo, or JSON")

@@ -90,6 +90,8 @@ def _tell_table(t: table.Table) -> None:
 
 
 def _format_text(row: dict[str, Any]) -> str:
+    if row["seq"] is None:
+        return f"{row['format']}: unknown"
     return f"{row['format']} to commit {row['seq']:,}" if row["behind"] else str(row["format"])
 
 

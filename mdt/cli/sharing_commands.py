@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mdt import table
-from mdt.catalogs import HiveMetastore, Polaris
-from mdt.catalogs.entry import Catalog
+from mdt.catalogs import HiveMetastore, Polaris, pointers
 from mdt.cli.commands import command, open_table, storage_options, tell
 from mdt.cli.terminal import DryRun, Settings, TablePath, settings
 from mdt.errors import Invalid
@@ -86,6 +85,9 @@ def register_table(
         str | None, typer.Option(help="The catalog API of Polaris: https://HOST/api/catalog.")
     ] = None,
     catalog: Annotated[str, typer.Option(help="The catalog in Polaris.")] = "",
+    iceberg: Annotated[
+        str | None, typer.Option(help="A catalog of Iceberg in the configuration of pyiceberg.")
+    ] = None,
     token: Annotated[
         str | None, typer.Option(envvar="POLARIS_TOKEN", help="A bearer token for Polaris.")
     ] = None,
@@ -96,11 +98,16 @@ def register_table(
         str | None, typer.Option(help="URL under which engines find the table: s3a://lake/trips.")
     ] = None,
 ) -> None:
-    """Enter a table in a catalog, so that engines with a Hudi reader find it by name."""
-    if (hive is None) == (polaris is None):
-        raise Invalid("a table is registered in one catalog", hint="give --hive or --polaris")
+    """Enter a table in a catalog, so that engines find it by name."""
+    found: Any
+    if [hive, polaris, iceberg].count(None) != 2:
+        raise Invalid(
+            "a table is registered in one catalog", hint="give --hive, --polaris or --iceberg"
+        )
     if hive is not None:
-        found: Catalog = HiveMetastore(hive)
+        found = HiveMetastore(hive)
+    elif iceberg is not None:
+        found = pointers.loaded(iceberg)
     else:
         found = Polaris(str(polaris), catalog, token=token, credential=credential)
     table.register(open_table(path), found, name, location=location)

@@ -18,6 +18,7 @@ from typing import Generic
 import pyarrow as pa
 
 from mdt import logs
+from mdt.catalogs import pointers
 from mdt.commit import annotation, claims, conflicts, hudi_locks, hudi_metadata, markers, publish
 from mdt.commit.claims import PendingClaim
 from mdt.commit.conflicts import Footprint
@@ -111,6 +112,7 @@ def steps(
         snapshot = begun or metadata.newest(watched=_is_watched(operation))
         _require_key_maps(snapshot, operation)
         other_formats.refuse_foreign_writers(metadata, snapshot)
+        pointers.refuse_foreign_commits(metadata, snapshot)
         begun = None
         yield "begun"
         txn = storage.random_hex(16)
@@ -482,6 +484,7 @@ def finish(
         _publish(metadata, record, newest)
         is_published = True
         lock.close()
+        warnings = pointers.follow(metadata, newest)
         if record.action == "clean":
             delete_released(metadata, record)
         markers.remove(storage, record.instant, marker_paths())
@@ -490,7 +493,7 @@ def finish(
     except MdtError as error:
         warning = f"committed, but post-commit work is left to the next writer: {error}"
         return (warning,) if is_published else (warning, _UNPUBLISHED_HINT)
-    return ()
+    return warnings
 
 
 def _require_unharmed_or_published(

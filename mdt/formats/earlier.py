@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from mdt.limits import FRAME_BYTES_MAX
 from mdt.session import Recent
 from mdt.stores.storage import Storage
 
@@ -27,17 +28,32 @@ class Earlier:
     derived: dict[str, bytes] = field(default_factory=dict)
     mends: bool = False
 
-    def read(self, path: str) -> bytes | None:
-        """Return an object, or None if it is absent."""
-        content = self.derived.get(path)
-        return self.storage.read_if_exists(path) if content is None else content
+    def read(self, path: str, bytes_max: int = FRAME_BYTES_MAX) -> bytes | None:
+        """Return an object, or None if it is absent.
 
-    def decode(self, path: str, decode: Callable[[str, bytes | None], T]) -> T:
+        Raises Corrupt for a stored one of more than ``bytes_max`` bytes, without reading it.
+        """
+        content = self.derived.get(path)
+        return self.storage.read_if_exists(path, bytes_max) if content is None else content
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of an object. Raises Corrupt and Missing."""
+        content = self.derived.get(path)
+        if content is None:
+            return self.storage.read(path, start, length)
+        return content[start : start + length]
+
+    def decode(
+        self,
+        path: str,
+        decode: Callable[[str, bytes | None], T],
+        bytes_max: int = FRAME_BYTES_MAX,
+    ) -> T:
         """Return an object whose content never changes, decoded. ``decode`` gets its path and
-        content.
+        content. Raises as :meth:`read`.
         """
         found: T | None = self.decoded.get(path)
         if found is None:
-            content = self.read(path)
+            content = self.read(path, bytes_max)
             found = self.decoded.put(path, decode(path, content), len(content or b""))
         return found

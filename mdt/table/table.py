@@ -294,17 +294,21 @@ def adopt(
 
 
 def register(table: Table, catalog: Catalog, name: str, *, location: str | None = None) -> None:
-    """Enter a table in a catalog, so that engines with a Hudi reader find it by name.
+    """Enter a table in a catalog, so that engines find it by name.
 
     Call it again after columns were changed or partitions were added or dropped: the entry is then
-    brought up to date.
+    brought up to date. A catalog of Iceberg gets the newest commit; with the option
+    ``mdt.iceberg.table``, writers keep it up to date.
 
-    catalog: :class:`mdt.catalogs.HiveMetastore` or :class:`mdt.catalogs.Polaris`.
+    catalog: :class:`mdt.catalogs.HiveMetastore` or :class:`mdt.catalogs.Polaris` for engines with a
+        Hudi reader, or a catalog of pyiceberg for a table with the format iceberg.
     name: Namespace and name in the catalog, such as ``lake.trips``.
     location: URL under which engines find the table, if it is not its path: ``s3a://lake/trips``.
+        Not for Iceberg, whose metadata have it.
 
     Raises Invalid if another table has the name or the namespace does not exist, Unsupported for a
-    table in memory, and Unavailable if the catalog does not answer.
+    table in memory or if another program has committed through the catalog, and Unavailable if the
+    catalog does not answer.
 
     >>> from mdt.catalogs import Polaris
     >>> t = mdt.create("registered", pa.schema({"id": pa.string()}), key=["id"])
@@ -316,11 +320,17 @@ def register(table: Table, catalog: Catalog, name: str, *, location: str | None 
     http://127.0.0.1:9/api does not answer: ...
     """
     namespace, short = late.catalog_entry.split_name(name)
-    if not isinstance(table, Table) or not callable(getattr(catalog, "add", None)):
+    is_iceberg = callable(getattr(catalog, "register_table", None))
+    if not isinstance(table, Table) or not (is_iceberg or callable(getattr(catalog, "add", None))):
         raise Invalid(
             "mdt.register takes a table and a catalog",
             hint="mdt.register(t, HiveMetastore('thrift://…'), 'lake.trips')",
         )
+    if is_iceberg and location is not None:
+        raise Invalid("location is not for Iceberg, whose metadata have the place of the table")
+    if is_iceberg:
+        late.pointers.register(table.metadata, table.snapshot(), catalog, name)
+        return
     url = table.path if location is None else one_text("location", location, "'s3a://lake/trips'")
     entry = late.catalog_entry.entry_of(table.snapshot(), url)
     catalog.add(entry, namespace, short)

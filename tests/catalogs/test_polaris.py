@@ -121,7 +121,7 @@ def test_the_command_line_registers_a_table(server, table, monkeypatch):
     assert server.tables["t"]["base-location"] == "s3a://lake/t"
     assert "thrift://127.0.0.1:9 failed" in error_of(*command, "--hive", "thrift://127.0.0.1:9")
     for catalogs in ([], [*there, "--hive", "thrift://127.0.0.1:9"]):
-        assert "give --hive or --polaris" in error_of(*command, *catalogs)
+        assert "give --hive, --polaris or --iceberg" in error_of(*command, *catalogs)
     assert "the name of the catalog is missing" in error_of(*command, *there[:2])
 
 

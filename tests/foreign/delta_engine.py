@@ -16,6 +16,8 @@ from benchmarks.spark.environments import ENVIRONMENTS, Missing, make
 
 ENGINES = FOLDER.parents[1] / ".spark-engines"
 _DUCKDB = ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5")
+_ENVIRONMENTS = {"spark": "delta", "iceberg": "iceberg"}
+"""Engine on Spark -> its environment."""
 
 
 def _command(engine: str) -> list[str]:
@@ -23,8 +25,8 @@ def _command(engine: str) -> list[str]:
     if that fails.
     """
     try:
-        if engine == "spark":
-            python, jars = ENVIRONMENTS["delta"].installed(ENGINES)
+        if engine in _ENVIRONMENTS:
+            python, jars = ENVIRONMENTS[_ENVIRONMENTS[engine]].installed(ENGINES)
             return [python, str(FOLDER / "delta_server.py"), engine, *jars]
         of_duckdb = ENGINES / "duckdb-delta" / "bin" / "python"
         if not of_duckdb.exists():
@@ -68,12 +70,16 @@ class DeltaEngine:
 
     def rows(self, path: Path, columns: str = "*", version: int | None = None) -> pa.Table:
         """Return columns of the rows of a table, of the newest version by default."""
-        self._count += 1
-        out = str(self._folder / f"rows{self._count}")
         if self.name == "duckdb":
             source = f"delta_scan('{path}')"
             assert version is None, "it has no time travel"
         else:
             source = f"delta.`{path}`" + ("" if version is None else f" version as of {version}")
-        self.run(f"select {columns} from {source}", out)
+        return self.result(f"select {columns} from {source}")
+
+    def result(self, query: str) -> pa.Table:
+        """Return the rows of a query."""
+        self._count += 1
+        out = str(self._folder / f"rows{self._count}")
+        self.run(query, out)
         return pq.read_table(out)

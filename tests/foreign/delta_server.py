@@ -1,6 +1,6 @@
-"""Runs in an environment of its own: an engine that reads Delta tables and carries out SQL.
+"""Runs in an environment of its own: an engine that reads Delta or Iceberg tables and runs SQL.
 
-``python delta_server.py spark jar …`` or ``python delta_server.py duckdb``. Requests and replies
+``python delta_server.py spark jar …``, with ``iceberg`` for Iceberg on Spark, or ``duckdb``. Requests and replies
 are lines of JSON. A request has a statement, and the path at which its rows are stored as Parquet.
 """
 
@@ -9,26 +9,35 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
 }
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+}
+ICEBERG = {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "hadoop",
+    "spark.sql.catalog.lake.cache-enabled": "false",
+}
 
 
-def on_spark(jars):
-    """Return a function that carries out SQL with Delta on Spark."""
+def on_spark(settings, jars):
+    """Return a function that carries out SQL with Delta or Iceberg on Spark."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(jars))
-    spark = builder.config(map=SETTINGS).getOrCreate()
+    spark = builder.config(map={**SETTINGS, **settings}).getOrCreate()
 
     def run(sql, out):
         frame = spark.sql(sql)
@@ -56,7 +65,12 @@ def main(engine, *jars):
     """Answer requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the engines print
-    run = {"spark": on_spark, "duckdb": on_duckdb}[engine](jars)
+    engines = {
+        "spark": partial(on_spark, DELTA),
+        "iceberg": partial(on_spark, ICEBERG),
+        "duckdb": on_duckdb,
+    }
+    run = engines[engine](jars)
     for line in sys.stdin:
         try:
             run(*json.loads(line))

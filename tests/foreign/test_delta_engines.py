@@ -5,35 +5,22 @@ from __future__ import annotations
 import os
 import random
 
-import pyarrow as pa
 import pytest
 from delta_engine import DeltaEngine
 from delta_tables import as_declared
+from format_histories import SCHEMA, make, rows, step
 from hudi_session import Refused
 from reader import bag
 from worlds import COW, MOR
 
-import mdt
 from mdt.formats import keeping
 from mdt.formats.delta import vectors
-from mdt.stores.storage import LocalStorage
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_800)]
 
 HISTORIES = int(os.environ.get("MDT_DELTA_HISTORIES", "4"))
 STEPS = 12
 BOTH = ["hudi", "delta"]
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("city", pa.string()),
-        ("ts", pa.int64()),
-        ("fare", pa.float64()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("tags", pa.list_(pa.string())),
-    ]
-)
-CITIES = ("x", "Os lo", "50%", "é", None)
 
 
 @pytest.fixture(scope="module", params=["duckdb", "spark"])
@@ -46,53 +33,6 @@ def engine(request, tmp_path_factory):
 def spark(tmp_path_factory):
     with DeltaEngine("spark", tmp_path_factory.mktemp("attacks")) as started:
         yield started
-
-
-def rows(ids, ts, schema=SCHEMA):
-    """Return a row for each number; columns that were added since have ``ts``."""
-    columns = {
-        "id": list(ids),
-        "city": [CITIES[n % len(CITIES)] for n in ids],
-        "ts": [ts] * len(ids),
-        "fare": [None if n % 7 == 0 else n / 3 + ts for n in ids],
-        "at": [n * 1_000_001 for n in ids],
-        "tags": [[str(n), None][: n % 3] for n in ids],
-    }
-    columns |= {name: [ts] * len(ids) for name in schema.names[len(columns) :]}
-    return pa.table(columns, schema=schema)
-
-
-def make(path, kind, formats, *, is_partitioned):
-    options = {"mdt.services.auto": False, "mdt.formats.retain.hours": 0}
-    return mdt.create(
-        LocalStorage(path, durable=False),
-        SCHEMA,
-        ["id"],
-        partition_by=["city"] if is_partitioned else [],
-        ordering="ts",
-        table_type=kind,
-        key_index="record",
-        formats=formats,
-        options=options,
-    )
-
-
-def step(table, draw, ts):
-    """Change a table at random, and return the name of the change."""
-    ids = draw.sample(range(60), 12)
-    steps = {
-        "upsert": lambda: table.upsert(rows(ids, ts, table.schema)),
-        "delete": lambda: table.delete(rows(ids[:4], ts)),
-        "update": lambda: table.update_where({"fare": "fare * 2"}, f"id < {ids[0]}"),
-        "compact": table.compact,
-        "cluster": lambda: table.cluster("fare"),
-        "clean": lambda: table.clean(retain_commits=3),
-        "add a column": lambda: table.alter(add={f"n{ts}": pa.int32()}),
-    }
-    weights = (8, 3, 2, 2, 1, 1, 1)
-    [name] = draw.choices(list(steps), weights)
-    steps[name]()
-    return name
 
 
 @pytest.mark.parametrize("number", range(HISTORIES))

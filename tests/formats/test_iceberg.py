@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
+import zlib
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -12,9 +15,12 @@ from iceberg_tables import FOLDER, files_of, metadata_of, newest_version
 from worlds import COW, MOR, rows
 
 import mdt
+from mdt.formats.earlier import Earlier
+from mdt.formats.iceberg import log, manifests, tree
 from mdt.formats.iceberg import metadata as versions
-from mdt.formats.iceberg import tree
+from mdt.formats.iceberg.manifests import Table
 from mdt.metadata.metadata import Metadata
+from mdt.session import Recent
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.slow import CountingStorage
 
@@ -181,6 +187,14 @@ FORGED = (
     {"next-row-id": "1"},
     {"snapshot-log": [{}]},
     {"properties": []},
+    {"next-row-id": 1 << 60},
+    {"last-column-id": -1},
+    {"last-updated-ms": None},
+    {"current-schema-id": 99},
+    {"snapshots": [{"snapshot-id": 1, "schema-id": 8, "manifest-list": "x"}]},
+    {"snapshots": [{"snapshot-id": 1, "schema-id": 0, "manifest-list": 7}]},
+    {"metadata-log": {}},
+    {"metadata-log": 7},
 )
 
 
@@ -195,6 +209,68 @@ def test_a_forged_version_with_a_checksum_is_refused(change):
     assert mdt.repair(storage).ok
     mdt.open(storage).upsert(rows([2], 60, 3.0))
     VIEW.assert_same_rows(storage)
+
+
+@pytest.mark.parametrize("part", ["snap-", "-data-", "-deletes-"])
+def test_forged_manifests_with_a_checksum_are_damage_and_nothing_else(part):
+    storage, table = VIEW.table()
+    table.upsert(rows(range(20), 1, 1.0))
+    table.upsert(rows([1, 2], 2, 1.0))
+    draw = random.Random(part)
+    state, found = log._read(2, Earlier(storage, Recent(1 << 20))), Counter()
+    of_table = Table.of_metadata(state.metadata)
+    [*_, path] = names(storage, part)
+    original = storage.read(path)
+    decode = manifests.decode_list if part == "snap-" else manifests.decode_manifest
+    for _ in range(3000):
+        content = bytearray(original)
+        for _ in range(draw.randrange(1, 4)):
+            content[draw.randrange(len(content))] = draw.choice([0, 1, 0x7F, 0x80, 0xFF])
+        content += b"\xff" * draw.choice([0, 0, 1, 40])
+        forged = f"{path.rpartition('-')[0]}-{zlib.crc32(content):08x}.avro"
+        try:
+            decode(forged, bytes(content), of_table)
+            found["decoded"] += 1
+        except mdt.Corrupt:
+            found["damage"] += 1
+    assert found["damage"] > 100, found
+
+
+@pytest.mark.parametrize("part", ["/v3.", "snap-3", "-data-", "-deletes-", ".puffin"])
+def test_objects_of_forged_size_are_refused_before_they_are_read(part, tmp_path):
+    storage, table = VIEW.table(storage=LocalStorage(tmp_path, durable=False))
+    table.upsert(rows(range(20), 1, 1.0))
+    for ts in range(2, 4):
+        table.upsert(rows([ts, ts + 1], ts, 1.0))
+    paths = names(storage, part)
+    for path in paths:
+        with open(tmp_path / path, "r+b") as file:
+            file.truncate(3 << 30)
+    tracemalloc.start()
+    late = mdt.open(storage)
+    if part != ".puffin":  # which is written and not read
+        [warning, *_] = late.upsert(rows([2, 9], 9, 1.0)).warnings
+        assert "the object is too large" in warning
+    assert not late.check().ok
+    assert mdt.repair(storage).ok
+    assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    tracemalloc.stop()
+    assert all(storage.size(path) < 1 << 20 for path in paths)
+    mdt.open(storage).upsert(rows([2], 60, 3.0))
+    VIEW.assert_same_rows(storage)
+    assert mdt.open(storage).check().ok
+
+
+def test_a_fault_of_ours_is_not_reported_as_damage(monkeypatch):
+    _, table = VIEW.table()
+    table.upsert(rows(range(4), 1, 1.0))
+
+    def fault(*_):
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(versions, "followed", fault)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        table.upsert(rows([1], 2, 1.0))
 
 
 @pytest.mark.parametrize("hint", [b"", b"x", b"9" * 40, b"-1", b"1" * (1 << 20), b"\xff"])

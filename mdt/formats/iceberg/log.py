@@ -39,13 +39,19 @@ from mdt.formats.iceberg.manifests import (
     encode_list,
     files_in,
     reading,
-    verified,
 )
 from mdt.formats.iceberg.vectors import puffin
 from mdt.formats.positions import framed, position_bytes
 from mdt.formats.types import Refusal, type_refusals
 from mdt.formats.uris import location_of
-from mdt.limits import DERIVED_CACHE_BYTES_MAX, HINT_BYTES_MAX
+from mdt.limits import (
+    DERIVED_CACHE_BYTES_MAX,
+    FAR_RANGE_BYTES,
+    FRAME_BYTES_MAX,
+    HINT_BYTES_MAX,
+    ICEBERG_MANIFEST_BYTES_MAX,
+    ICEBERG_METADATA_BYTES_MAX,
+)
 from mdt.schema.definition import TableDefinition
 from mdt.session import Recent
 from mdt.stores.storage import Storage
@@ -84,9 +90,7 @@ class IcebergMetadata(Format):
         """Return the manifests, deletion vectors, manifest list and metadata file of a commit."""
         seq = derivation.record.seq
         if not derivation.is_first:
-            before = _read(seq - 1, earlier)
-            with reading(self.path(seq - 1)):
-                return _following(before, derivation, earlier)
+            return _following(_read(seq - 1, earlier), derivation, earlier)
         location = derivation.record.header.get("location")
         if earlier.mends or not isinstance(location, str):
             location = _location_now(seq, earlier)
@@ -140,8 +144,9 @@ class IcebergMetadata(Format):
         all objects of the version with new manifests.
         """
         seq = derivation.record.seq
-        state, stored = list(files()), earlier.read(self.path(seq))
+        state = list(files())
         try:
+            stored = earlier.read(self.path(seq), ICEBERG_METADATA_BYTES_MAX)
             if stored is not None and _has_files(_read(seq, earlier), state, earlier):
                 return [(self.path(seq), stored)]
         except (Corrupt, Missing, ValueError):
@@ -210,18 +215,20 @@ def _without_files(derivation: Derivation, location: str) -> _State:
 
 def _location_now(seq: int, earlier: Earlier) -> str:
     """Return the location in a version, or that of the storage if the table has moved."""
-    stored = earlier.read(versions.version_path(seq))
-    metadata = versions.decode(stored or b"") or {}
-    location = metadata.get("location")
-    if isinstance(location, str) and earlier.storage.is_at(location):
-        return location
+    try:
+        stored = earlier.read(versions.version_path(seq), ICEBERG_METADATA_BYTES_MAX)
+    except Corrupt:  # it is too large
+        stored = None
+    metadata = versions.decode(stored or b"")
+    if metadata is not None and earlier.storage.is_at(metadata["location"]):
+        return str(metadata["location"])
     return location_of(earlier.storage)
 
 
 def _read(seq: int, earlier: Earlier) -> _State:
     """Return a version with its manifest list. Raises Corrupt or Missing."""
     path = versions.version_path(seq)
-    data = earlier.read(path)
+    data = earlier.read(path, ICEBERG_METADATA_BYTES_MAX)
     if data is None:
         raise Missing("a version of Iceberg is missing", path=path, hint="t.repair() makes it")
     key = f"{path}#{zlib.crc32(data):08x}"
@@ -231,15 +238,16 @@ def _read(seq: int, earlier: Earlier) -> _State:
         if metadata is None:
             raise damaged(path)
         earlier.decoded.put(key, metadata, len(data))
+    if earlier.mends and not earlier.storage.is_at(metadata["location"]):
+        raise damaged(path)
+    snapshot = versions.current(metadata)
+    if snapshot is None:
+        return _State(metadata, ())
     with reading(path):
-        if earlier.mends and not earlier.storage.is_at(metadata["location"]):
-            raise damaged(path)
-        snapshot = versions.current(metadata)
-        if snapshot is None:
-            return _State(metadata, ())
         table = Table.of_metadata(metadata)
         listed = table.relative(snapshot["manifest-list"])
-    return _State(metadata, earlier.decode(listed, partial(decode_list, table=table)))
+    decode = partial(decode_list, table=table)
+    return _State(metadata, earlier.decode(listed, decode, ICEBERG_MANIFEST_BYTES_MAX))
 
 
 def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Objects:
@@ -288,7 +296,8 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
 
 
 def _entries(leaf: Leaf, table: Table, earlier: Earlier) -> Sequence[Entry]:
-    return earlier.decode(leaf.path, partial(decode_manifest, table=table))
+    decode = partial(decode_manifest, table=table)
+    return earlier.decode(leaf.path, decode, ICEBERG_MANIFEST_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,14 +365,33 @@ def _has_files(state: _State, expected: Sequence[DataFile], earlier: Earlier) ->
     sizes = ((data[file.path], file) for file in expected)
     if any((f["record_count"], f["file_size_in_bytes"]) != (d.rows, d.size) for f, d in sizes):
         return False
+    puffins = {fields["file_path"].removeprefix(f"{location}/") for fields in vectors.values()}
+    if not all(_is_intact(path, earlier) for path in puffins):
+        return False
     return all(_has_vector(vectors[file.path], file, location, earlier) for file in with_dead)
+
+
+def _is_intact(path: str, earlier: Earlier) -> bool:
+    """Return True if a Puffin file matches its checksum. It may have the vectors of many files, so
+    it is read in parts.
+    """
+    content = earlier.derived.get(path)
+    size = earlier.storage.size(path) if content is None else len(content)
+    if size is None or size > FRAME_BYTES_MAX:
+        return False
+    crc = 0
+    for start in range(0, size, FAR_RANGE_BYTES):
+        part = earlier.read_range(path, start, min(FAR_RANGE_BYTES, size - start))
+        crc = zlib.crc32(part, crc)
+    return path.endswith(f"-{crc:08x}.puffin")
 
 
 def _has_vector(fields: Mapping[str, Any], file: DataFile, location: str, earlier: Earlier) -> bool:
     path = fields["file_path"].removeprefix(f"{location}/")
-    content = earlier.decode(path, verified)
-    start, size = fields["content_offset"], fields["content_size_in_bytes"]
-    return content[start : start + size] == framed(position_bytes(file.dead))
+    expected, start = framed(position_bytes(file.dead)), fields["content_offset"]
+    if fields["content_size_in_bytes"] != len(expected) or start is None or start < 0:
+        return False
+    return earlier.read_range(path, start, len(expected)) == expected
 
 
 def _files(state: _State, content: int, earlier: Earlier) -> Iterator[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ Source: https://iceberg.apache.org/spec/#manifests.
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from mdt.formats.iceberg.columns import (
 from mdt.formats.iceberg.vectors import Blob
 from mdt.formats.twins import FOLDER as TWINS
 from mdt.hudi.avro import array, field, record
+from mdt.limits import ICEBERG_NUMBER_MAX
 from mdt.schema.definition import TableDefinition
 from mdt.session import memo
 
@@ -340,6 +342,12 @@ class Table:
         )
         return Entry(key_of(file.path), file.path, seq, len(file.dead), partition, body)
 
+    def require_values(self, partition: Sequence[PartitionValue]) -> None:
+        """Raise ValueError or struct.error if a partition column cannot have one of the values."""
+        for of_field, value in zip(self.fields, partition, strict=True):
+            if value is not None:
+                partition_bound(value, of_field.type)
+
     def _partition(self, values: Sequence[PartitionValue]) -> dict[str, PartitionValue]:
         return {f"p{f.id}": value for f, value in zip(self.fields, values, strict=True)}
 
@@ -452,15 +460,28 @@ def _avro_file(schema: Schema, header: Mapping[str, bytes], records: Sequence[by
 
 
 def _records(path: str, data: bytes | None, schema: Schema) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Avro file. Raises Corrupt and Missing.
+    """Yield the records of an Avro file of ours. Raises Corrupt and Missing.
 
-    An Avro file of another schema or codec could decode to any number of values.
+    Each takes a byte or more, so a file decodes to no more values than it has bytes. A file of
+    another schema or codec could decode to any number.
     """
-    records: Any = fastavro.reader(BytesIO(verified(path, data)))
-    stated = records.metadata["avro.codec"], records.metadata["avro.schema"].encode()
-    if stated != ("null", schema.text):
+    stream = BytesIO(verified(path, data))
+    header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
+    stated = header["meta"].get("avro.codec"), header["meta"].get("avro.schema")
+    if stated != (b"null", schema.text):
         raise ValueError("another schema or codec")
-    yield from records
+    if stream.getbuffer().nbytes == stream.tell():
+        return
+    count: Any = fastavro.schemaless_reader(stream, "long", None)
+    fastavro.schemaless_reader(stream, "long", None)
+    for _ in range(count):
+        row: Any = fastavro.schemaless_reader(stream, schema.parsed, None)
+        yield row
+    if stream.read() != _SYNC:
+        raise ValueError("another number of records")
+
+
+_MALFORMED = (LookupError, TypeError, ValueError, EOFError, AttributeError, ArithmeticError)
 
 
 @contextmanager
@@ -468,7 +489,7 @@ def reading(path: str) -> Iterator[None]:
     """Turn errors of reading an object into Corrupt. Its checksum may be right."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, EOFError, AttributeError) as error:
+    except (*_MALFORMED, struct.error) as error:
         raise damaged(path) from error
 
 
@@ -479,6 +500,13 @@ def verified(path: str, data: bytes | None) -> bytes:
     if not path.rpartition(".")[0].endswith(f"-{zlib.crc32(data):08x}"):
         raise damaged(path)
     return data
+
+
+def natural(value: Any) -> int:
+    """Return a number of rows or commits. Raises ValueError for anything else."""
+    if not isinstance(value, int) or not 0 <= value <= ICEBERG_NUMBER_MAX:
+        raise ValueError(f"{value} is out of range")
+    return value
 
 
 def damaged(path: str) -> Corrupt:
@@ -495,7 +523,7 @@ def decode_list(path: str, data: bytes | None, table: Table) -> list[Leaf]:
         for row in _records(path, data, _MANIFEST):
             of_leaf = table.relative(row["manifest_path"])
             low = int(of_leaf.rsplit("-", 2)[1], 16)
-            live = row["added_files_count"] + row["existing_files_count"]
+            live = natural(row["added_files_count"]) + natural(row["existing_files_count"])
             leaves.append(Leaf(of_leaf, low, row["content"], live, _MANIFEST.encode(row)))
     return leaves
 
@@ -510,7 +538,9 @@ def decode_manifest(path: str, data: bytes | None, table: Table) -> list[Entry]:
             file = row["data_file"]
             of_file = table.relative(file["referenced_data_file"] or file["file_path"])
             partition = tuple(file["partition"][f"p{f.id}"] for f in table.fields)
-            facts = (row["sequence_number"], file["record_count"], partition, schema.encode(file))
+            table.require_values(partition)
+            numbers = natural(row["sequence_number"]), natural(file["record_count"])
+            facts = (*numbers, partition, schema.encode(file))
             entries.append(Entry(key_of(of_file), of_file, *facts))
     return entries
 

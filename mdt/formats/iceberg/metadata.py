@@ -21,7 +21,7 @@ from mdt.formats.iceberg.columns import (
     partition_fields,
     schema_json,
 )
-from mdt.formats.iceberg.manifests import FOLDER, FORMAT_VERSION
+from mdt.formats.iceberg.manifests import FOLDER, FORMAT_VERSION, natural
 from mdt.schema.definition import TableDefinition
 
 SNAPSHOTS_MAX = 1000
@@ -165,7 +165,9 @@ def encode(metadata: Json) -> bytes:
 
 
 def decode(data: bytes) -> Json | None:
-    """Return the metadata in a file, or None if it does not match its checksum."""
+    """Return the metadata in a file, or None if it does not match its checksum, or if no version
+    can be derived from it.
+    """
     label = f'"{_CHECKSUM}":"'.encode()
     before, found, after = data.partition(label)
     checksum = after[:8]
@@ -173,7 +175,34 @@ def decode(data: bytes) -> Json | None:
         return None
     try:
         metadata: Json = json.loads(data)
+        _require(metadata)
         metadata["properties"][_CHECKSUM] = "00000000"
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except (*_MALFORMED, RecursionError):
         return None
     return metadata
+
+
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+
+
+def _require(metadata: Json) -> None:
+    """Raise an error if the next version cannot be derived from metadata.
+
+    The checksum does not protect from other programs.
+    """
+    numbers = [metadata[name] for name in ("last-column-id", "last-updated-ms", "next-row-id")]
+    schemas = [each["schema-id"] for each in metadata["schemas"]]
+    snapshots, history = metadata["snapshots"], metadata["snapshot-log"]
+    numbers += [*schemas, *(each["snapshot-id"] for each in (*snapshots, *history))]
+    for number in numbers:
+        natural(number)
+    texts = [metadata["location"], *(each["manifest-list"] for each in snapshots)]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text is missing")
+    used = {metadata["current-schema-id"], *(each["schema-id"] for each in snapshots)}
+    if not used <= set(schemas):
+        raise ValueError("a schema is missing")
+    for total in totals(metadata).values():
+        natural(total)
+    if not isinstance(metadata["metadata-log"], list):
+        raise TypeError("a list is missing")

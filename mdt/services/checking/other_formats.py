@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+from mdt.catalogs import pointers
 from mdt.commit.recovery import pending
+from mdt.errors import Corrupt, Invalid, Unavailable, Unsupported
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import Format, Objects
 from mdt.formats.keeping import earlier_of, files_at, start_of, version_objects
@@ -12,6 +15,10 @@ from mdt.formats.registry import FOLDERS, ended_formats, formats_of
 from mdt.metadata.log import trusted_names as names
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
+from mdt.stores.storage import Storage
+
+_OTHER_BYTES_MAX = 1 << 20
+"""Bytes that another release of a library may need more for a checkpoint, besides as many again."""
 
 
 def check(state: TableState) -> Iterator[Problem]:
@@ -25,9 +32,21 @@ def check(state: TableState) -> Iterator[Problem]:
         for info in state.storage.list(form.folder) if not pending(state.metadata) else ():
             text = f"is left from the format {form.title}, which the table no longer has; delete it"
             yield Problem(info.path, -1, text, Kind.LEFT_OVER)
+    yield from _pointer_problems(state)
     for path in _files_of_others(state) if formats_of(state.definition) else ():
         text = "is a data file of another program, with which some readers of Hudi fail; delete it"
         yield Problem(path, -1, text, Kind.LEFT_OVER)
+
+
+def _pointer_problems(state: TableState) -> Iterator[Problem]:
+    """Yield the problem of the entry in a catalog of Iceberg. The next writer moves one that is
+    behind, if it is about to publish.
+    """
+    place = pointers.standing(state.metadata, state.snapshot)
+    if place is None or (place.behind == 0) or (place.behind and pending(state.metadata)):
+        return
+    text = f"is {place.behind} commits behind, which the readers of the catalog do not see"
+    yield Problem(place.name, -1, text if place.error is None else str(place.error), Kind.FORMAT)
 
 
 def _files_of_others(state: TableState) -> Iterator[str]:
@@ -64,6 +83,12 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
                 repair.storage.replace(path, content)
                 repair.note(path, "derived from the log", Kind.FORMAT)
             repair.storage.delete(_checksum_path(path))
+    with suppress(Invalid, Unavailable, Unsupported):  # the problem stays
+        pointer = pointers.pointer_of(state.metadata, state.definition)
+        if pointer is not None and pointer.title in damaged:
+            newest = pointers.newest_version(state.metadata, state.snapshot)
+            pointer.move(newest, replaces=True)
+            repair.note(pointer.title, f"points to version {newest}", Kind.FORMAT)
 
 
 def _checksum_path(path: str) -> str:
@@ -94,12 +119,20 @@ def _differences(state: TableState, form: Format) -> Iterator[_Difference]:
     earlier = earlier_of(metadata, mends=True)
     for objects in _expected(state, form, earlier):
         for path, content in objects:
-            stored = state.storage.read_if_exists(path)
+            stored = _stored(state.storage, path, len(content))
             if not form.is_same(path, stored, content):
                 earlier.derived[path] = content
                 yield path, stored, content
     for path, wanted in form.strays(state.storage, lambda: metadata.newest(watched=False).seq):
-        yield path, state.storage.read_if_exists(path), wanted
+        yield path, _stored(state.storage, path, 0), wanted
+
+
+def _stored(storage: Storage, path: str, expected: int) -> bytes | None:
+    """Return a stored object, or nothing of it if it is much larger than expected."""
+    try:
+        return storage.read_if_exists(path, 2 * expected + _OTHER_BYTES_MAX)
+    except Corrupt:
+        return b""
 
 
 def _expected(state: TableState, form: Format, earlier: Earlier) -> Iterator[Objects]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from mdt.catalogs import pointers
 from mdt.commit import publish
 from mdt.config import HUDI_FORMAT
 from mdt.formats.registry import formats_of
@@ -12,7 +13,8 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 FORMATS = pa.schema([("format", pa.string()), ("seq", pa.int64()), ("behind", pa.int64())])
 """A row for each format: the newest commit that its readers see, or the one before its begin, and
-the number of later commits.
+the number of later commits. The entry in a catalog of Iceberg has a row of its own, with nulls if
+the catalog has no commit of ours or does not answer.
 """
 
 
@@ -30,5 +32,9 @@ def format_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
         while seq >= first and storage.size(form.path(seq)) is None:
             seq -= 1
         newest[form.name] = seq
-    rows = [(name, seq, snapshot.seq - seq) for name, seq in newest.items()]
+    rows = list[tuple[str, int | None, int | None]]()
+    rows += [(name, seq, snapshot.seq - seq) for name, seq in newest.items()]
+    place = pointers.standing(metadata, snapshot)
+    if place is not None:
+        rows.append((f"iceberg in {place.name}", place.seq, place.behind))
     return pa.table(list(map(list, zip(*rows, strict=True))), schema=FORMATS)

@@ -1,0 +1,140 @@
+"""Iceberg on Spark reads each state of random histories, and its maintenance costs us no file."""
+
+from __future__ import annotations
+
+import os
+import random
+from itertools import count
+
+import pytest
+from delta_engine import DeltaEngine
+from delta_tables import as_declared
+from format_histories import SCHEMA, make, rows, step
+from hudi_session import Refused
+from reader import bag
+from worlds import COW, MOR
+
+from mdt.errors import Unsupported
+from mdt.formats.iceberg import tree
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_800)]
+
+HISTORIES = int(os.environ.get("MDT_ICEBERG_HISTORIES", "4"))
+STEPS = 12
+BOTH = ["hudi", "iceberg"]
+
+
+class Lake:
+    """Iceberg on Spark, with the tables of a folder as a Hadoop catalog."""
+
+    def __init__(self, engine, folder):
+        self.engine, self._folder, self._names = engine, folder, map("t{}".format, count())
+        engine.run(f"set spark.sql.catalog.lake.warehouse={folder}")
+
+    def table(self, kind, formats, **more):
+        """Return a new table of ours, and its name in SQL."""
+        name = next(self._names)
+        return make(self._folder / "raw" / name, kind, formats, **more), f"lake.raw.{name}"
+
+    def rows(self, name, schema, where="true", seq=None):
+        version = "" if seq is None else f"version as of {seq}"
+        found = self.engine.result(f"select * from {name} {version} where {where}")
+        return bag(as_declared(found, schema))
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lake")
+    with DeltaEngine("iceberg", folder) as engine:
+        yield Lake(engine, folder / "warehouse")
+
+
+FILTERS = ("id < 20", "city = 'x'", "city is null", "fare > 7.5", "ts >= 3 and id % 2 = 0")
+
+
+@pytest.mark.parametrize("number", range(HISTORIES))
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_each_state_of_a_random_history_is_read(lake, kind, number, monkeypatch):
+    if number % 2:
+        monkeypatch.setattr(tree, "FILES_MAX", {0: 3, 1: 2})
+    draw, done = random.Random(f"{kind} {number}"), []
+    begins_later = number % 4 == 3
+    formats = ["hudi"] if begins_later else BOTH
+    table, name = lake.table(kind, formats, is_partitioned=number % 4 < 2)
+    table.upsert(rows(range(40), 1))
+    if begins_later:
+        table.alter(formats=BOTH)
+    for ts in range(2, STEPS):
+        done.append(step(table, draw, ts))
+        where = draw.choice(FILTERS)
+        expected = bag(table.scan(where).to_arrow())
+        assert lake.rows(name, table.schema, where) == expected, (where, done)
+    first = max(1, table.snapshot().retention.horizon, table.definition.begin_of_format("iceberg"))
+    for seq in range(first, table.snapshot().seq + 1):
+        old = table.scan(as_of=seq).to_arrow()
+        assert lake.rows(name, old.schema, seq=seq) == bag(old), (seq, done)
+    assert table.check().ok
+
+
+REFUSED = (
+    "call lake.system.expire_snapshots(table => '{t}', older_than => current_timestamp(), retain_last => 1)",
+    "call lake.system.remove_orphan_files(table => '{t}', older_than => current_timestamp())",
+    "drop table {t} purge",
+)
+COMMITTED = (
+    "call lake.system.rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))",
+    "call lake.system.rewrite_manifests(table => '{t}')",
+    "call lake.system.rewrite_position_delete_files(table => '{t}', options => map('rewrite-all', 'true'))",
+    "insert into {t} select * from {t} where id < 3",
+    "delete from {t} where id = 1",
+    "update {t} set ts = 0 where id < 5",
+    "merge into {t} a using (select 2 id) b on a.id = b.id when matched then delete",
+    "alter table {t} add column (more int)",
+    "call lake.system.rollback_to_snapshot(table => '{t}', snapshot_id => 2)",
+)
+
+
+def attacked(lake, kind, *, is_partitioned=False):
+    table, name = lake.table(kind, BOTH, is_partitioned=is_partitioned)
+    for ts in range(1, 5):
+        table.upsert(rows(range(ts, 40, ts), ts))
+    return table, name, {(info.path, info.size) for info in table.storage.list("")}
+
+
+def assert_goes_on(lake, table, name, before):
+    table.upsert(rows([1], 9))
+    assert lake.rows(name, SCHEMA) == bag(table.scan().to_arrow())
+    for seq in range(1, table.snapshot().seq + 1):
+        assert lake.rows(name, SCHEMA, seq=seq) == bag(table.scan(as_of=seq).to_arrow())
+    kept = {(info.path, info.size) for info in table.storage.list("")}
+    pointer = {"metadata/version-hint.text", "metadata/.version-hint.text.crc"}
+    assert {path for path, _ in before - kept} <= pointer | {".hoodie/.mdt/hint"}
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+@pytest.mark.parametrize("attack", REFUSED)
+def test_maintenance_that_deletes_files_is_refused(lake, kind, attack):
+    table, name, before = attacked(lake, kind)
+    with pytest.raises(Refused, match=r"GC is disabled|gc\.enabled"):
+        lake.engine.run(attack.format(t=name))
+    assert {(info.path, info.size) for info in table.storage.list("")} == before
+    assert_goes_on(lake, table, name, before)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+@pytest.mark.parametrize("attack", COMMITTED)
+def test_a_commit_is_refused_by_our_next_write_and_repaired(lake, kind, attack, monkeypatch):
+    monkeypatch.setattr(tree, "FILES_MAX", {0: 2, 1: 2})  # so that there are manifests to join
+    table, name, before = attacked(lake, kind, is_partitioned="manifests" in attack)
+    lake.engine.run(attack.format(t=name))
+    if table.storage.size("metadata/v5.metadata.json") is None:
+        assert "position_delete" in attack, "it has nothing to rewrite"
+    else:
+        with pytest.raises(Unsupported, match="another writer.* has written metadata/v5"):
+            table.upsert(rows([1], 8))
+        table.repair()
+    assert_goes_on(lake, table, name, before)
+    left = {problem.path for problem in table.check().problems}
+    theirs = {info.path for info in table.storage.list("data")}
+    assert left <= theirs, "data files of Spark"
