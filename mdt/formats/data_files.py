@@ -90,14 +90,6 @@ def change_of(
     return Change(_visible(removed), _visible(added), new)
 
 
-def changed_files(before: Snapshot, record: CommitRecord, twins: Twins) -> list[DataFile]:
-    """Return the older files in which ``record`` deletes rows, with all deleted rows and without
-    statistics.
-    """
-    touched = _Touched.of(before, record)
-    return _files_after(before, touched, twins, [{} for _ in touched.changed_bases])
-
-
 def files_of(snapshot: Snapshot, twins: Twins) -> list[DataFile]:
     """Return all files of a state, sorted by path. O(files)."""
     numbers = snapshot.live_numbers

@@ -14,8 +14,7 @@ from reader import bag
 from worlds import COW, MOR
 
 import mdt
-from mdt.formats import keeping
-from mdt.formats.delta import vectors
+from mdt.formats.delta import places, vectors
 from mdt.stores.storage import LocalStorage
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_800)]
@@ -100,7 +99,7 @@ def step(table, draw, ts):
 def test_each_state_of_a_random_history_is_read(engine, tmp_path, kind, number, monkeypatch):
     if number % 2:
         monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
-        monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 5)
+        monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 5)
     draw, done = random.Random(f"{kind} {number}"), []
     begins_later = number % 4 == 3
     formats = ["hudi"] if begins_later else BOTH
