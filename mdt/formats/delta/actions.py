@@ -41,11 +41,11 @@ def version_lines(derivation: Derivation, former: Vectors, added: Vectors) -> by
         former: Vectors of the files that it removes.
         added: Vectors of the files that it adds.
     """
-    lines = [json.dumps(action, **_COMPACT) for action in _actions(derivation, former, added)]
+    lines = map(_compact, _actions(derivation, former, added))
     return ("\n".join(lines) + "\n").encode()
 
 
-_COMPACT: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _actions(derivation: Derivation, former: Vectors, added: Vectors) -> Iterator[Action]:
@@ -89,7 +89,7 @@ def table_actions(definition: TableDefinition) -> Iterator[Action]:
             "id": str(UUID(definition.table_id)),
             "name": definition.name,
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(schema, **_COMPACT),
+            "schemaString": _compact(schema),
             "partitionColumns": list(partition_columns(definition)),
             "configuration": _configuration(definition),
         }
