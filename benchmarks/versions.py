@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from mdt.metadata.log.commit_log import VECTORS, CommitRecord
 from mdt.stores.storage import Data, LocalStorage
 
 FILES_DEFAULT = (1_000, 100_000)
-COMMITS = 10_000
 TOUCHED = 50
 """Files in which a commit deletes rows."""
+DELETED = 20
+"""Rows that it deletes in each of them."""
 RETAINED = 1_000
 """Commits that a cleaning retains, and of which the figures are."""
 CLEANED_EVERY = 100
@@ -67,24 +68,21 @@ class _Counted(LocalStorage):
         super().replace(path, data)
 
 
-def run(
-    counts: tuple[int, ...], commits: int, rows: int, times: int, emit: Callable[[str], object]
-) -> None:
+def run(counts: Iterable[int], commits: int, times: int, emit: Callable[[str], object]) -> None:
     """Measure both formats; ``emit`` takes lines of JSON.
 
     counts: Numbers of files.
-    rows: Rows that a commit deletes in each of its files.
     times: Openings by readers, of which the median is shown.
     """
     for files in counts:
         for name in ("delta", "iceberg"):
             with tempfile.TemporaryDirectory() as folder:
-                for figure in _figures(folder, name, files, commits, rows, times):
+                for figure in _figures(folder, name, files, commits, times):
                     emit(json.dumps({"bench": "versions", "files": files, **figure}))
 
 
 def _figures(
-    folder: str, name: str, files: int, commits: int, rows: int, times: int
+    folder: str, name: str, files: int, commits: int, times: int
 ) -> Iterator[dict[str, Any]]:
     storage = _Counted(f"{folder}/t", durable=False)
     settings = {"key_index": "record", "formats": ["hudi", name], "options": _OPTIONS}
@@ -95,13 +93,13 @@ def _figures(
         record = table.metadata.record(seq)
         assert record is not None
         _keep(table, record)
-    laps = list(_laps(table, storage, files, range(loads + 1, loads + commits + 1), rows))
+    laps = list(_laps(table, storage, range(loads + 1, loads + commits + 1)))
     yield {"what": f"{name}: version", "commits": commits, **_summary(laps[-RETAINED:])}
     where = f"at = {files // 3 * planning.ROWS + 5}"
     if name == "delta":
         first = loads + commits - (loads + commits) % places.CHECKPOINT_COMMITS
         seqs = range(loads + commits + 1, first + places.CHECKPOINT_COMMITS + TAIL + 1)
-        list(_laps(table, storage, files, seqs, rows))
+        list(_laps(table, storage, seqs))
         own = _own_delta(Path(folder), table.snapshot().seq)
         opened = (("delta-rs", f"{folder}/t"), ("delta-rs, its own log", own))
         code, limit = planning.COLD_DELTA, None
@@ -130,7 +128,7 @@ Lap = tuple[float, int, int]
 """CPU milliseconds, puts, and bytes of the version of a commit."""
 
 
-def _laps(table: mdt.Table, storage: _Counted, files: int, seqs: range, rows: int) -> Iterator[Lap]:
+def _laps(table: mdt.Table, storage: _Counted, seqs: range) -> Iterator[Lap]:
     """Commit deletions until commit ``seqs.stop``, and yield what their versions cost."""
     draw = np.random.default_rng([7, seqs.start])
     while True:
@@ -141,7 +139,7 @@ def _laps(table: mdt.Table, storage: _Counted, files: int, seqs: range, rows: in
         segments = np.sort(draw.choice(snapshot.segment_ids, TOUCHED, replace=False))
         numbers = np.searchsorted(snapshot.segment_ids, segments)
         dead = snapshot.dead_rows[numbers].tolist()
-        vectors = [_positions(count, rows) for count in dead]
+        vectors = [_positions(count) for count in dead]
         positions = [serialize(BitMap(vector)) for vector in vectors]
         tables = {"vectors": pa.table([segments, positions], schema=VECTORS)}
         record = planning.append(storage, seq, planning.instant_of(storage, seq), tables)
@@ -153,9 +151,9 @@ def _laps(table: mdt.Table, storage: _Counted, files: int, seqs: range, rows: in
             table.clean(retain_commits=RETAINED)
 
 
-def _positions(first: int, count: int) -> np.ndarray[Any, Any]:
+def _positions(first: int) -> np.ndarray[Any, Any]:
     """Return the positions of the next deleted rows of a file with ``first`` deleted rows."""
-    return np.arange(first, first + count) * _STRIDE % planning.ROWS
+    return np.arange(first, first + DELETED) * _STRIDE % planning.ROWS
 
 
 def _summary(laps: list[Lap]) -> dict[str, float]:

@@ -140,7 +140,7 @@ class History:
             "upgrade": (0.3, lambda: table.upgrade(9)),
             "add a column": (1, lambda: table.alter(add={f"n{self.ts}": pa.int32()})),
             "drop a column": (0.5, lambda: added and table.alter(drop=added[:1])),
-            "index": (0.5, lambda: self._index(some)),
+            "index": (0.5, lambda: table.create_index("bitmap(ts)")),
         }
         [name] = draw.choices(list(steps), [weight for weight, _ in steps.values()])
         self.done.append(name)
@@ -162,12 +162,6 @@ class History:
         seq = self.draw.randrange(oldest, newest.seq + 1)
         if self.table.scan(as_of=seq).schema == self.table.schema:
             self.table.restore(seq)
-
-    def _index(self, some: int) -> None:
-        name = ("id", "ts")[some % 2]
-        if name in self.table.indexes()["column"].to_pylist():
-            return
-        self.table.create_index(name, "bitmap")
 
 
 def _values(kind: str) -> list[Any]:
