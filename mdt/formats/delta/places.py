@@ -20,7 +20,7 @@ from mdt.formats.data_files import DataFile
 from mdt.formats.delta.checkpoint import large_vectors
 from mdt.formats.delta.vectors import (
     Descriptor,
-    is_vector_of,
+    is_large_vector,
     object_of,
     objects_with,
     vectors_in_log,
@@ -58,13 +58,13 @@ def former_vectors(files: Sequence[DataFile], seq: int, earlier: Earlier) -> dic
     ones that readers can read.
     """
     descriptors, large = vectors_in_log(files)
-    wanted = {encoded(path): file for path, file in large.items()}
+    wanted = {encoded(path): path for path in large}
     for found in _since(seq, earlier, wanted):
-        for path in found.keys() & wanted.keys():
-            file = wanted.pop(path)
-            if not is_vector_of(file, found[path]):
-                raise _damaged(version_path(seq), f"has another deletion vector of {file.path}")
-            descriptors[file.path] = found[path]
+        for name in found.keys() & wanted.keys():
+            path = wanted.pop(name)
+            if not is_large_vector(found[name], large[path]):
+                raise _damaged(version_path(seq), f"has another deletion vector of {path}")
+            descriptors[path] = found[name]
     if wanted:
         raise _damaged(version_path(seq), f"lacks the deletion vector of {min(wanted)}")
     return descriptors
@@ -74,8 +74,9 @@ def objects_of_vectors(
     files: Sequence[DataFile], descriptors: Mapping[str, Descriptor], earlier: Earlier
 ) -> list[tuple[str, bytes]]:
     """Return (path, content) of the objects in which files have their large vectors, mended."""
-    large = list(vectors_in_log(files)[1].values())
-    paths = sorted({object_of(descriptors[file.path]["pathOrInlineDv"]) for file in large})
+    sizes = vectors_in_log(files)[1]
+    large = [file for file in files if file.path in sizes]
+    paths = sorted({object_of(descriptors[path]["pathOrInlineDv"]) for path in sizes})
     read = map(earlier.read, paths)
     stored = {path: data for path, data in zip(paths, read, strict=True) if data is not None}
     return sorted(objects_with(large, descriptors, stored).items())

@@ -74,26 +74,28 @@ class Vectors:
         return cls(descriptors, objects)
 
 
-def vectors_in_log(files: Iterable[DataFile]) -> tuple[dict[str, Descriptor], dict[str, DataFile]]:
-    """Return path -> vector of the files whose vectors are in the log, and path -> file of those
-    with large vectors.
+def vectors_in_log(
+    files: Iterable[DataFile],
+) -> tuple[dict[str, Descriptor], dict[str, Descriptor]]:
+    """Return path -> vector of the files whose vectors are in the log, and path -> sizes of the
+    large vectors of others.
     """
-    descriptors, large = dict[str, Descriptor](), dict[str, DataFile]()
+    descriptors, large = dict[str, Descriptor](), dict[str, Descriptor]()
     for file in files:
         data = position_bytes(file.dead) if file.dead else b""
         if len(data) > INLINE_BYTES_MAX:
-            large[file.path] = file
+            large[file.path] = _sizes(data, file)
         elif data:
             descriptors[file.path] = _in_log(data, file)
     return descriptors, large
 
 
-def is_vector_of(file: DataFile, stored: Any) -> bool:
-    """Return True if a stored descriptor can be that of the large vector of a file."""
+def is_large_vector(stored: Any, sizes: Descriptor) -> bool:
+    """Return True if a stored descriptor can be that of a large vector with these sizes."""
     try:
         name, offset = _name_in(stored["pathOrInlineDv"]), stored["offset"]
-        expected = _described(name, offset, position_bytes(file.dead), file)
-    except (KeyError, TypeError, ValueError):
+        expected = {**_place(name, offset), **sizes}
+    except (KeyError, TypeError, ValueError, AttributeError):
         return False
     return type(offset) is int and offset > 0 and bool(stored == expected)
 
@@ -125,12 +127,9 @@ def object_of(place: str) -> str:
 def seq_of(path: str, table_id: str) -> int | None:
     """Return the commit that has put an object with large vectors, or None for other objects.
 
-    >>> table = "0f38f8b1-1d5c-4a4e-9a4e-3a4e5d5c1d5c"
-    >>> [(path, _)] = Vectors.of(
-    ...     [DataFile("a", "", 1, 9999, BitMap(range(1, 9999, 2)))], table, 7
-    ... ).objects
-    >>> path, seq_of(path, table)
-    ('.hoodie/.mdt/delta/deletion_vector_0f38f8b1-1d5c-4a4e-0000-000000000007.bin', 7)
+    >>> path = ".hoodie/.mdt/delta/deletion_vector_0f38f8b1-1d5c-4a4e-0000-000000000007.bin"
+    >>> seq_of(path, "0f38f8b1-1d5c-4a4e-9a4e-3a4e5d5c1d5c")
+    7
     """
     match = _OBJECT.fullmatch(path)
     try:
@@ -147,8 +146,11 @@ def _in_log(data: bytes, file: DataFile) -> Descriptor:
 
 
 def _described(name: UUID, offset: int, data: bytes, file: DataFile) -> Descriptor:
-    place = {"storageType": "u", "pathOrInlineDv": FOLDER + z85(name.bytes), "offset": offset}
-    return {**place, **_sizes(data, file)}
+    return {**_place(name, offset), **_sizes(data, file)}
+
+
+def _place(name: UUID, offset: int) -> Descriptor:
+    return {"storageType": "u", "pathOrInlineDv": FOLDER + z85(name.bytes), "offset": offset}
 
 
 def _sizes(data: bytes, file: DataFile) -> Descriptor:
