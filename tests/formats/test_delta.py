@@ -382,6 +382,26 @@ def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):
     assert storage.size(path) is None, "a version is missing"
 
 
+def test_a_checkpoint_keeps_the_bounds_of_dropped_columns(monkeypatch):
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 2)
+    storage, table = table_with_delta()
+    table.upsert(rows(range(3), 1, 1.0))
+    table.alter(drop=["fare"])
+    for ts in (2, 3):
+        table.upsert(rows(range(2), ts, 1.0).drop(["fare"]))
+    assert table.check().ok
+    path = log.checkpoint_path(4)
+    content = storage.read(path)
+    forged = pq.read_table(pa.BufferReader(content)).to_pylist()
+    for row in forged:
+        if row["add"]:
+            row["add"]["stats"] = row["add"]["stats"].replace('"ts":', '"ts":1')
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(forged, checkpoints._SCHEMA), out)
+    storage.replace(path, out.getvalue().to_pybytes())
+    assert [problem.path for problem in table.check().problems] == [path]
+
+
 POINTERS = (
     b"",
     b"[" * 4000,

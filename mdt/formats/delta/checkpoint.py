@@ -11,6 +11,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa
@@ -71,6 +72,8 @@ _CRC = "mdt.crc"
 _MAPS = ("partitionValues", "options", "configuration")
 _REPEATED = [f"add.partitionValues.key_value.{name}" for name in ("key", "value")]
 """Columns with a dictionary."""
+_WRONG = (ValueError, TypeError, AttributeError, RecursionError)
+"""Errors of values that are not those of a checkpoint."""
 _BATCH_BYTES = 64 << 20
 """Memory for a batch of rows, if each has the longest text of its dictionary."""
 _BATCH_ROWS_MAX = 1 << 16
@@ -194,19 +197,32 @@ def is_same_checkpoint(stored: bytes, expected: bytes) -> bool:
     """
     try:
         return _facts(stored) == _facts(expected)
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+    except (pa.ArrowException, OSError, LookupError, *_WRONG):
         return False
 
 
 def _facts(checkpoint: bytes) -> tuple[list[Any], list[Any]]:
-    """Return the columns in a checkpoint, and its files by path."""
+    """Return the columns in a checkpoint, and its files by path. Statistics of dropped columns,
+    which remain in later checkpoints, are left out.
+    """
     rows = _read(checkpoint, ["metaData", "add"]).to_pylist()
     tables = [row["metaData"] for row in rows if row["metaData"]]
     columns = [(table["schemaString"], table["partitionColumns"]) for table in tables]
+    known = {field["name"] for text, _ in columns for field in json.loads(text)["fields"]}
     files = [row["add"] for row in rows if row["add"]]
-    names = ("path", "size", "partitionValues", "deletionVector", "stats")
-    facts = [[file.get(name) for name in names] for file in files]
+    names = ("path", "size", "partitionValues", "deletionVector")
+    facts = [[*map(file.get, names), _stats_of(file, known)] for file in files]
     return columns, sorted(facts, key=lambda fact: str(fact[0]))
+
+
+def _stats_of(file: Mapping[str, Any], columns: AbstractSet[str]) -> dict[str, Any]:
+    """Return the statistics of a file for some columns."""
+    found = {}
+    for name, value in json.loads(file["stats"]).items():
+        if isinstance(value, dict):
+            value = {key: value[key] for key in value.keys() & columns}
+        found[name] = value
+    return found
 
 
 def pointer_bytes(version: int, checkpoint: bytes) -> bytes:
