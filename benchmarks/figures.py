@@ -270,6 +270,29 @@ QUESTIONS = (
         " and positions of replaced rows.",
     ),
     Question(
+        "versions",
+        "Versions of other formats after many commits",
+        "-m benchmarks versions --commits 10000",
+        (
+            Table(
+                ("what", "files"),
+                ("cpu_ms", "cpu_ms_p99", "puts", "puts_p99", "kB", "kB_p99"),
+                only=("kind", ("version",)),
+                caption="Derivation and puts of a version, means and 99th percentiles of the last 1,000 commits",
+                names={"cpu_ms": "CPU ms", "cpu_ms_p99": "p99", "puts_p99": "p99", "kB_p99": "p99"},
+            ),
+            Table(
+                ("what", "files"),
+                ("ms",),
+                only=("kind", ("opening",)),
+                caption="Milliseconds to open the table and find a file, in a new process",
+            ),
+        ),
+        "Each commit deletes 20 rows in each of 50 random files of a table whose files do not exist. 1,000 commits are"
+        " retained. delta-rs and pyiceberg open the table, and one with the same files that they have written.",
+        "The vectors of 1,000 files have 10,000 rows each at the end, which is 0.8 MB for a commit.",
+    ),
+    Question(
         "clustering",
         "Clustering and compaction",
         "-m benchmarks clustering --rows 2000000",

@@ -23,6 +23,7 @@ from pyroaring import BitMap
 
 import mdt
 from benchmarks import planning
+from benchmarks.trips import WrongAnswer
 from mdt.formats import keeping
 from mdt.formats.delta import places
 from mdt.metadata.files.deletion_vectors import serialize
@@ -73,6 +74,8 @@ def run(counts: Iterable[int], commits: int, times: int, emit: Callable[[str], o
 
     counts: Numbers of files.
     times: Openings by readers, of which the median is shown.
+
+    Raises WrongAnswer if a reader plans other files.
     """
     for files in counts:
         for name in ("delta", "iceberg"):
@@ -94,7 +97,8 @@ def _figures(
         assert record is not None
         _keep(table, record)
     laps = list(_laps(table, storage, range(loads + 1, loads + commits + 1)))
-    yield {"what": f"{name}: version", "commits": commits, **_summary(laps[-RETAINED:])}
+    summary = _summary(laps[-RETAINED:])
+    yield {"kind": "version", "what": name, "commits": commits, **summary}
     where = f"at = {files // 3 * planning.ROWS + 5}"
     if name == "delta":
         first = loads + commits - (loads + commits) % places.CHECKPOINT_COMMITS
@@ -112,7 +116,9 @@ def _figures(
             opened += (("pyiceberg, its own table", made.metadata_location),)
     for peer, path in opened:
         line = planning.cold(peer, code, path, files, where, times)
-        yield {"what": f"open and plan, {peer}", "ms": round(line.ms, 1), "found": line.files_found}
+        if line.files_found != 1:
+            raise WrongAnswer(f"{peer} plans {line.files_found} files and not 1")
+        yield {"kind": "opening", "what": peer, "ms": round(line.ms, 1)}
 
 
 def _keep(table: mdt.Table, record: CommitRecord) -> float:
