@@ -33,6 +33,7 @@ from benchmarks import (
     nested,
     planning,
     spark,
+    versions,
     writers,
     written,
 )
@@ -51,6 +52,7 @@ KEYS = "keys"
 FOREIGN = "foreign"
 HUDI = "hudi"
 NESTED = "nested"
+VERSIONS = "versions"
 WRITERS = "writers"
 WRITTEN = "written"
 LATENCY = "latency"
@@ -67,6 +69,7 @@ OWN = (
     FOREIGN,
     HUDI,
     NESTED,
+    VERSIONS,
     WRITERS,
     WRITTEN,
     LATENCY,
@@ -181,7 +184,9 @@ def jobs_of(benches: Iterable[str], peers: Iterable[str], like: Job) -> list[Job
     ]
 
 
-def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> None:
+def own_forms(
+    benches: Iterable[str], peers: str, like: Job, seconds: float, environments: Path
+) -> None:
     """Run the benches of small forms of their own."""
     emit, rows, seed = partial(print, flush=True), like.rows, like.seed
     for name, bench_of in ((CHANGES, changes), (CONDITIONS, conditions)):
@@ -191,7 +196,7 @@ def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> 
     if CLUSTERING in benches:
         clustering.run(rows, seed, emit)
     if DELTA in benches:
-        delta.run(rows, seed, like.repeat, emit)
+        delta.run(rows, seed, like.repeat, emit, environments)
     if KEYS in benches:
         keys.run(rows, seed, like.repeat, emit)
     if NESTED in benches:
@@ -241,13 +246,13 @@ def main(
         typer.Option(
             min=1,
             help=(
-                "planning: files of the tables, may be repeated; foreign: files of the table that is"
-                " opened; hudi: files of the tables; life: files of the load, as many"
+                "planning, versions: files of the tables, may be repeated; foreign: files of the table"
+                " that is opened; hudi: files of the tables; life: files of the load, as many"
                 " as each peer makes by itself if not given"
             ),
         ),
     ] = None,
-    commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
+    commits: Annotated[int, typer.Option(min=1, help="life, versions: how many")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
     budget: Annotated[
         float, typer.Option(min=1, help="life: seconds of commits after which a peer stops")
@@ -280,7 +285,8 @@ def main(
     """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long;
     `latency` has what single writes wait for; `advice` tries indexes on queries that did not choose
     them; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts
-    rows in order; `delta` upserts into tables with a Delta log; `writers` upsert side by side;
+    rows in order; `delta` upserts into tables with a Delta log; `versions` derives versions of Delta and
+    Iceberg after many commits; `writers` upsert side by side;
     `written` counts bytes that operations write; `keys` simulates key indexes of up to so many
     keys; `foreign` reads tables of another writer; `nested` reads few rows beside nested
     columns; `spark` compares engines on Spark; `planning` has tables of many files and its own
@@ -302,12 +308,14 @@ def main(
     if HUDI in benches:
         count = (files or [hudi_planning.FILES_DEFAULT])[0]
         hudi_planning.run(count, seed, repeat, partial(print, flush=True), where)
+    if VERSIONS in benches:
+        versions.run(files or versions.FILES_DEFAULT, commits, repeat, partial(print, flush=True))
     if LIFE in benches:
         wanted = [name for name in chosen(peers) if name in life.PEERS]
         work = life.Work(rows, commits, batch, seed, files[0] if files else None, budget)
         found = pythons(wanted, where, {} if ducklake is None else {"ducklake": ducklake})
         life.run(list(found), work, partial(print, flush=True), found)
-    own_forms(benches, peers, like, seconds)
+    own_forms(benches, peers, like, seconds, where)
     if SPARK in benches:
         spark.run(
             engines.split(","), rows, seed, repeat, seconds, partial(print, flush=True), where

@@ -289,7 +289,30 @@ QUESTIONS = (
         "Hudi 1.2 on Spark 3.5 plans a filter on a column and a look-up by key, down to the files of its tasks. mdt and"
         " Hudi's writer made a table each, of version 9, copy-on-write, with 100 partitions of one file, from the same"
         " three commits.",
-        "Without a metadata table Hudi lists each partition. Hudi's own has 10 file groups of the record index, mdt's one.",
+        "Without a metadata table Hudi lists each partition.",
+    ),
+    Question(
+        "versions",
+        "Versions of other formats after many commits",
+        "-m benchmarks versions --commits 10000",
+        (
+            Table(
+                ("what", "files"),
+                ("cpu_ms", "cpu_ms_p99", "puts", "puts_p99", "kB", "kB_p99"),
+                only=("kind", ("version",)),
+                caption="Derivation and puts of a version, means and 99th percentiles of the last 1,000 commits",
+                names={"cpu_ms": "CPU ms", "cpu_ms_p99": "p99", "puts_p99": "p99", "kB_p99": "p99"},
+            ),
+            Table(
+                ("what", "files"),
+                ("ms",),
+                only=("kind", ("opening",)),
+                caption="Milliseconds to open the table and find a file, in a new process",
+            ),
+        ),
+        "Each commit deletes 20 rows in each of 50 random files of a table whose files do not exist. 1,000 commits are"
+        " retained. delta-rs and pyiceberg open the table, and one with the same files that they have written.",
+        "The vectors of 1,000 files have 10,000 rows each at the end, which is 0.8 MB for a commit.",
     ),
     Question(
         "clustering",

@@ -32,6 +32,7 @@ from mdt.hudi import timeline
 from mdt.metadata.files.file_group import FILES
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import SLICES, STATS, CommitRecord
+from mdt.stores.storage import Storage
 
 SCHEMA = pa.schema(
     [
@@ -61,7 +62,7 @@ import mdt; c = time.perf_counter()
 t = mdt.open(PATH); scan = t.scan(WHERE); found = [scan.snapshot.files.value("name", s.file).as_py() for s in scan.plan.segments]
 d = time.perf_counter()
 """
-_COLD_DELTA = """
+COLD_DELTA = """
 import time, json; a = time.perf_counter()
 import pyarrow, pyarrow.compute, pyarrow.dataset as ds; pyarrow.scalar(0); b = time.perf_counter()
 import deltalake; c = time.perf_counter()
@@ -165,29 +166,48 @@ def _files(first: int, n: int, instant: str, token: int) -> pa.Table:
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
 
 
+def append_files(storage: Storage, files: int) -> int:
+    """Append commit records with ``files`` files that do not exist, and return their number."""
+    device, starts = _device(files), range(0, files, FILES_PER_COMMIT)
+    for seq, first in enumerate(starts, 1):
+        n = min(FILES_PER_COMMIT, files - first)
+        instant = instant_of(storage, seq)
+        tables = {
+            "files": _files(first, n, instant, seq),
+            "slices": pa.table([["null"] * n, [""] * n, [[]] * n], schema=SLICES),
+            "stats": _stats(first, n, device),
+        }
+        append(storage, seq, instant, tables)
+    return len(starts)
+
+
+def instant_of(storage: Storage, seq: int) -> str:
+    """Return an instant for a commit, later than those of earlier commits."""
+    return timeline.instant_text(storage.now_us() + 1_000 * seq)
+
+
+def append(
+    storage: Storage, seq: int, instant: str, tables: Mapping[str, pa.Table]
+) -> CommitRecord:
+    """Append the commit record ``seq`` with these sections, and return it."""
+    header = {
+        "txn": storage.random_hex(16),
+        "instant": instant,
+        "action": "rollback",
+        "operation": "synthetic",
+        "begun_at": seq - 1,
+        "token": seq,
+        "counts": {},
+    }
+    record = CommitRecord(seq, header, tables)
+    assert commit_log.append(storage, record)
+    return record
+
+
 def make(path: str, files: int) -> mdt.Table:
     """Make a table of ``files`` files that do not exist and one that does."""
     table = mdt.create(path, SCHEMA, ["id"], key_index="record", options=OPTIONS)
-    storage, device = table.storage, _device(files)
-    for seq, first in enumerate(range(0, files, FILES_PER_COMMIT), 1):
-        n = min(FILES_PER_COMMIT, files - first)
-        instant = timeline.instant_text(storage.now_us() + 1_000_000 * seq)
-        header = {
-            "txn": storage.random_hex(16),
-            "instant": instant,
-            "action": "rollback",
-            "operation": "synthetic",
-            "begun_at": seq - 1,
-            "token": seq,
-            "counts": {},
-        }
-        slices = pa.table([["null"] * n, [""] * n, [[]] * n], schema=SLICES)
-        tables = {
-            "files": _files(first, n, instant, seq),
-            "slices": slices,
-            "stats": _stats(first, n, device),
-        }
-        assert commit_log.append(storage, CommitRecord(seq, header, tables))
+    append_files(table.storage, files)
     return mdt.open(path, {**OPTIONS, "mdt.metadata.compact.records": 10_000})
 
 
@@ -209,7 +229,8 @@ def _ms(work: Callable[[], object], times: int) -> float:
     return statistics.median(laps)
 
 
-def _cold(peer: str, code: str, path: str, files: int, where: str, times: int) -> Line:
+def cold(peer: str, code: str, path: str, files: int, where: str, times: int) -> Line:
+    """Return what opening and planning takes in new processes that run ``code``."""
     script = f"PATH = {path!r}; WHERE = {where!r}" + code + _COLD_END
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     bytecode = {"PYTHONPYCACHEPREFIX": tempfile.gettempdir() + "/mdt-planning-bytecode", **kept}
@@ -241,7 +262,7 @@ def measure(path: str, files: int, times: int) -> Iterator[Line]:
         f"device = {int(_device(files)[somewhere])}",
     )
     for where in (scattered, clustered):
-        yield _cold("mdt", _COLD_MDT, path, files, where, times)
+        yield cold("mdt", _COLD_MDT, path, files, where, times)
         yield Line("mdt", files, f"warm: {where}", _ms(partial(_plan, table, where), 5 * times))
     table.upsert(_rows(0, 100))
     yield Line(
@@ -318,7 +339,7 @@ def measure_delta(path: str, files: int, times: int) -> Iterator[Line]:
 
     make_delta(path, files)
     where = f"at = {files // 3 * ROWS + 5}"
-    yield _cold("deltalake", _COLD_DELTA, path, files, where, times)
+    yield cold("deltalake", COLD_DELTA, path, files, where, times)
     table, value = DeltaTable(path), files // 3 * ROWS + 5
     test = (ds.field("min.at") <= value) & (ds.field("max.at") >= value)
     yield Line(
@@ -395,7 +416,7 @@ def measure_iceberg(path: str, files: int, times: int) -> Iterator[Line]:
         return
     table = make_iceberg(path, files)
     where = f"at = {files // 3 * ROWS + 5}"
-    yield _cold("pyiceberg", _COLD_ICEBERG, path, files, where, times)
+    yield cold("pyiceberg", _COLD_ICEBERG, path, files, where, times)
     yield Line(
         "pyiceberg",
         files,

@@ -429,6 +429,14 @@ DERIVED_CACHE_BYTES_MAX = 64 << 20
 Decoded, they take up to three times as much.
 """
 
+DELTA_CHECKPOINT_BYTES_MAX = 2 << 30
+"""Uncompressed columns of a Delta checkpoint: more than 2 million files of a kilobyte each."""
+
+DELTA_CHECKPOINT_ROWS_MAX = 4_000_000
+"""Rows of a Delta checkpoint. A row of nulls takes up to 300 bytes in memory, and none in a
+file.
+"""
+
 PAST_SNAPSHOTS_CACHED_MAX = 8
 """Past snapshots that a process caches. They share their checkpoint and differ in the records after
 it.

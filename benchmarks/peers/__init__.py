@@ -19,12 +19,14 @@ from benchmarks.trips import FILES, MORE_BYTES, Key
 PEERS = {
     "mdt": "benchmarks.peers.mdt_peer:Mdt",
     "mdt with a Delta log": "benchmarks.peers.mdt_peer:MdtDelta",
+    "mdt with Delta and Iceberg": "benchmarks.peers.mdt_peer:MdtAll",
     "duckdb": "benchmarks.peers.duckdb_peer:DuckDB",
     "deltalake": "benchmarks.peers.deltalake_peer:DeltaLake",
     "deltalake with feed": "benchmarks.peers.deltalake_peer:DeltaLakeFeed",
     "ducklake": "benchmarks.peers.ducklake_peer:DuckLake",
     "lance": "benchmarks.peers.lance_peer:Lance",
     "arrow": "benchmarks.peers.arrow_peer:ArrowDataset",
+    "pyiceberg upsert": "benchmarks.peers.iceberg_peer:Iceberg",
     "pypaimon": "benchmarks.peers.paimon_peer:Paimon",
 }
 """Name -> module:class."""

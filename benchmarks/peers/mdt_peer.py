@@ -124,3 +124,9 @@ class MdtDelta(Mdt):
     """The table under test with a Delta log."""
 
     formats = ("hudi", "delta")
+
+
+class MdtAll(Mdt):
+    """The table under test with the metadata of all formats."""
+
+    formats = ("hudi", "delta", "iceberg")

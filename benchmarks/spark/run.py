@@ -39,38 +39,22 @@ _WARM_TEXTS = 8
 """Choices of literals that a query is warmed by, in turns."""
 
 
-@dataclass
-class World:
-    """The files that engines load and upsert, their queries, and the rows that must be there in the
-    end.
+@dataclass(kw_only=True)
+class Work:
+    """The files that engines load and upsert, and their queries.
+
+    warm_seconds: How long each query is run before it is measured.
     """
 
     folder: Path
-    trips: Trips
-    repeat: int
-    warm_seconds: float
+    warm_seconds: float = 0
     load: str = ""
     upserts: list[tuple[str, str]] = field(default_factory=list)
     queries: dict[str, list[str]] = field(default_factory=dict)
     warm_queries: dict[str, list[str]] = field(default_factory=dict)
-    first: pa.Table = field(init=False)
-    last: pa.Table = field(init=False)
 
-    def __post_init__(self) -> None:
-        rows = self.first = self.trips.load()
-        self.load = self._stored(rows, "load", _FILES)
-        for count in sorted({min(count, self.trips.rows // 2) for count in UPSERTS}):
-            for number in range(self.repeat if count < max(UPSERTS) else 1):
-                batch = self.trips.small(count)
-                path = self._stored(batch, f"upsert-{count}-{number}", 1)
-                self.upserts.append((f"upsert {count:,}", path))
-                rows = _upserted(rows, batch)
-        self.last = rows
-        both = queries(self.trips, 1 + self.repeat + _WARM_TEXTS)
-        self.queries = {name: texts[: 1 + self.repeat] for name, texts in both.items()}
-        self.warm_queries = {name: texts[1 + self.repeat :] for name, texts in both.items()}
-
-    def _stored(self, rows: pa.Table, name: str, files: int) -> str:
+    def stored(self, rows: pa.Table, name: str, files: int) -> str:
+        """Return a new folder with rows in so many Parquet files."""
         folder = self.folder / name
         folder.mkdir()
         every = -(-len(rows) // files)
@@ -79,6 +63,30 @@ class World:
                 rows.slice(number * every, every), folder / f"{number}.parquet", compression="zstd"
             )
         return str(folder)
+
+
+@dataclass(kw_only=True)
+class World(Work):
+    """Work of many kinds, and the rows that must be there in the end."""
+
+    trips: Trips
+    repeat: int
+    first: pa.Table = field(init=False)
+    last: pa.Table = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = self.first = self.trips.load()
+        self.load = self.stored(rows, "load", _FILES)
+        for count in sorted({min(count, self.trips.rows // 2) for count in UPSERTS}):
+            for number in range(self.repeat if count < max(UPSERTS) else 1):
+                batch = self.trips.small(count)
+                path = self.stored(batch, f"upsert-{count}-{number}", 1)
+                self.upserts.append((f"upsert {count:,}", path))
+                rows = _upserted(rows, batch)
+        self.last = rows
+        both = queries(self.trips, 1 + self.repeat + _WARM_TEXTS)
+        self.queries = {name: texts[: 1 + self.repeat] for name, texts in both.items()}
+        self.warm_queries = {name: texts[1 + self.repeat :] for name, texts in both.items()}
 
 
 def _upserted(rows: pa.Table, batch: pa.Table) -> pa.Table:
@@ -166,7 +174,9 @@ def run(
     reason.  Raises RuntimeError if one fails, WrongAnswer for a wrong answer.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        world = World(Path(folder), Trips(rows, seed), repeat, warm_seconds)
+        world = World(
+            folder=Path(folder), trips=Trips(rows, seed), repeat=repeat, warm_seconds=warm_seconds
+        )
         judges = {
             "": Judge(world.first),
             "after upserts": Judge(world.last),
@@ -178,28 +188,34 @@ def run(
             except Missing as reason:
                 emit(json.dumps({"engine": engine, "skipped": str(reason)}))
                 continue
-            for line in _figures(_lines(world, engine, python, jars), judges):
+            for line in _figures(lines(world, engine, python, jars), judges):
                 emit(json.dumps({"bench": "spark", "engine": engine, "rows": rows, **line}))
 
 
-def _lines(world: World, engine: str, python: str, jars: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield what a worker says."""
-    with tempfile.TemporaryDirectory(dir=world.folder) as folder:
-        work = {
+def lines(
+    work: Work, engine: str, python: str, jars: Sequence[str], *, upserts_only: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield what a worker says.
+
+    upserts_only: One load, and no compaction.
+    """
+    with tempfile.TemporaryDirectory(dir=work.folder) as folder:
+        request = {
             "engine": engine,
             "folder": folder,
-            "load": world.load,
-            "loads": _LOADS,
-            "upserts": world.upserts,
-            "queries": world.queries,
-            "warm_queries": world.warm_queries,
-            "warm_seconds": world.warm_seconds,
+            "load": work.load,
+            "loads": 1 if upserts_only else _LOADS,
+            "compacts": not upserts_only,
+            "upserts": work.upserts,
+            "queries": work.queries,
+            "warm_queries": work.warm_queries,
+            "warm_seconds": work.warm_seconds,
             "jars": list(jars),
             "cores": _CORES,
             "memory": _MEMORY,
         }
         told = Path(folder) / "work.json"
-        told.write_text(json.dumps(work), encoding="utf-8")
+        told.write_text(json.dumps(request), encoding="utf-8")
         call = [python, str(Path(__file__).with_name("worker.py")), str(told)]
         with subprocess.Popen(
             call,
@@ -239,6 +255,8 @@ def _figures(
             version = line["spark"]
         elif "answer" in line:
             judges[line["when"]].check(line["answer"], line["rows"])
+        elif "written" in line:
+            pass  # :mod:`benchmarks.delta` shows it
         elif "bytes" in line:
             sizes[line["step"], line["when"]] = line["bytes"]
         else:

@@ -45,9 +45,14 @@ def cpu_seconds() -> float:
     return found
 
 
+def sizes(folder: str) -> dict[str, int]:
+    """Return path -> size of all files below ``folder``."""
+    return {str(file): file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()}
+
+
 def bytes_below(folder: str) -> int:
     """Return the bytes of all files below ``folder``."""
-    return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+    return sum(sizes(folder).values())
 
 
 class Watch:
@@ -148,7 +153,7 @@ def main(work: dict[str, Any]) -> None:
         upserts(spark, work, table, watch)
     table.view()
     queried(spark, watch, "after upserts" if engine.upserts else "", work)
-    if engine.upserts:
+    if engine.upserts and work["compacts"]:
         watch.lap("compaction", table.compact, when="", warm=False)
         watch.say(step="compaction", when="", bytes=bytes_below(table.path))
         table.view()
@@ -158,9 +163,15 @@ def main(work: dict[str, Any]) -> None:
 
 def upserts(spark: Any, work: dict[str, Any], table: Engine, watch: Watch) -> None:
     """Upsert every batch; the first of all is cold."""
+    before = sizes(table.path)
     for number, (name, path) in enumerate(work["upserts"]):
         rows = computed(spark, path)
         watch.lap(name, lambda rows=rows: table.upsert(rows), when="", warm=number > 0)
+        after = sizes(table.path)
+        new = {file: size for file, size in after.items() if before.get(file) != size}
+        files = [file for file in new if file.endswith(".parquet") and "/_" not in file]
+        watch.say(step=name, written=sum(new.values()), files=len(files))
+        before = after
     watch.say(step="upserts", when="", bytes=bytes_below(table.path))
 
 

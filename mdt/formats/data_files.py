@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow.compute as pc
@@ -77,10 +77,17 @@ def change_of(
         twins: The twins of the table.
     """
     touched = _Touched.of(before, record)
-    removed = _base_files(before, touched.bases)
-    removed += [_twin_file(twin, before) for twin in twins.of_files(before, touched.logs)]
-    stats = _stats_of_snapshot(before, touched.changed_bases, definition)
-    added = _files_after(before, touched, twins, stats)
+    bases = _base_files(before, touched.bases)
+    old_twins = twins.of_files(before, touched.logs)
+    removed = [*bases, *(_twin_file(twin, before) for twin in old_twins)]
+    changed = touched.changed_bases
+    stats = dict(zip(changed, _stats_of_snapshot(before, changed, definition), strict=True))
+    added = [
+        replace(file, dead=file.dead | touched.died.get(number, _NO_DEAD), stats=stats[number])
+        for number, file in zip(touched.bases, bases, strict=True)
+        if number in stats
+    ]
+    added += [_twin_file(twin, before, touched.gone, touched.died) for twin in old_twins]
     new_stats = _stats_of_record(record, definition)
     added += _new_base_files(record, new_stats)
     new = twins.of_record(record, new_stats)
@@ -90,21 +97,13 @@ def change_of(
     return Change(_visible(removed), _visible(added), new)
 
 
-def changed_files(before: Snapshot, record: CommitRecord, twins: Twins) -> list[DataFile]:
-    """Return the older files in which ``record`` deletes rows, with all deleted rows and without
-    statistics.
-    """
-    touched = _Touched.of(before, record)
-    return _files_after(before, touched, twins, [{} for _ in touched.changed_bases])
-
-
 def files_of(snapshot: Snapshot, twins: Twins) -> list[DataFile]:
     """Return all files of a state, sorted by path. O(files)."""
     numbers = snapshot.live_numbers
     is_log = snapshot.kind[numbers] == LOG
     bases, logs = numbers[~is_log].tolist(), numbers[is_log].tolist()
     stats = _stats_of_snapshot(snapshot, bases, snapshot.definition)
-    files = _base_files(snapshot, bases, stats=stats)
+    files = _base_files(snapshot, bases, stats)
     files += [_twin_file(twin, snapshot) for twin in twins.of_files(snapshot, logs)]
     return _visible(files)
 
@@ -166,38 +165,19 @@ class _Touched:
         return [number for number in self.bases if number not in self.gone]
 
 
-def _files_after(
-    before: Snapshot, touched: _Touched, twins: Twins, stats: Sequence[Mapping[str, Stats]]
-) -> list[DataFile]:
-    """Return the touched files that stay, after the commit.
-
-    Args:
-        stats: Statistics of :attr:`_Touched.changed_bases`.
-    """
-    files = _base_files(before, touched.changed_bases, touched.died, stats)
-    for twin in twins.of_files(before, touched.logs):
-        files.append(_twin_file(twin, before, touched.gone, touched.died))
-    return files
-
-
 def _base_files(
-    snapshot: Snapshot,
-    numbers: Sequence[int],
-    died: Mapping[int, BitMap] | None = None,
-    stats: Sequence[Mapping[str, Stats]] = (),
+    snapshot: Snapshot, numbers: Sequence[int], stats: Sequence[Mapping[str, Stats]] = ()
 ) -> list[DataFile]:
     """Return the files ``numbers``, none of which is a log file.
 
     Args:
-        died: Number of a file -> positions to add to its deleted rows.
         stats: Statistics of each file, or nothing.
     """
     facts = snapshot.files.take(_FACTS, np.array(numbers, np.int64))
     rows = zip(numbers, *(column.to_pylist() for column in facts.columns), strict=True)
-    files, died = list[DataFile](), died or {}
+    files = list[DataFile]()
     for at, (number, partition, name, size, count) in enumerate(rows):
-        dead = (snapshot.vector(number) or _NO_DEAD) | died.get(number, _NO_DEAD)
-        of_file = stats[at] if stats else {}
+        dead, of_file = snapshot.vector(number) or _NO_DEAD, stats[at] if stats else {}
         path = paths.data_file(partition, name)
         files.append(DataFile(path, partition, size, count, dead, of_file))
     return files

@@ -6,12 +6,7 @@ caller deletes data files afterwards. All steps can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-
-from mdt.formats.data_files import DataFile, changed_files, files_of
-from mdt.formats.format import Format
-from mdt.formats.keeping import put_start, twins_of
+from mdt.formats.keeping import put_start
 from mdt.formats.registry import ended_formats, formats_of
 from mdt.formats.twins import FOLDER, twin_path
 from mdt.metadata.files.file_group import LOG
@@ -33,12 +28,12 @@ def expire(metadata: Metadata) -> None:
     for form in formats:
         if horizon > newest.definition.begin_of_format(form.name):
             put_start(metadata, form, horizon, newest)
-            form.expire(metadata.storage, horizon)
+            form.expire(metadata.storage, horizon, newest.definition.table_id)
     _delete_twins(metadata, horizon, is_needed=bool(formats))
     # The directory of an ended format may belong to another program by now.
-    for form in [*formats, *ended_formats(newest.definition)]:
-        readable = partial(_readable_files, metadata, form)
-        form.delete_unused(metadata.storage, readable, newest.definition.table_id)
+    for form in ended_formats(newest.definition):
+        end = newest.definition.formats_since[form.name]
+        form.delete_unused(metadata.storage, end, newest.definition.table_id)
 
 
 def _delete_twins(metadata: Metadata, horizon: int, *, is_needed: bool) -> None:
@@ -57,18 +52,3 @@ def _delete_twins(metadata: Metadata, horizon: int, *, is_needed: bool) -> None:
     first = twin_path(horizon, "").rpartition("/")[2]
     old = [path for path, name in names if name < first and path not in needed]
     metadata.storage.delete_many(old)
-
-
-def _readable_files(metadata: Metadata, form: Format) -> Iterator[DataFile]:
-    """Yield the files of all states that readers of a format can read, with their deleted rows and
-    without statistics.
-    """
-    newest = metadata.newest(watched=False)
-    definition = newest.definition
-    if form.name not in definition.other_formats:
-        return
-    first = max(newest.retention.horizon, definition.begin_of_format(form.name))
-    twins = twins_of(metadata)
-    yield from files_of(metadata.state(first), twins)
-    for record in metadata.records(first + 1, newest.seq):
-        yield from changed_files(metadata.state(record.seq - 1), record, twins)

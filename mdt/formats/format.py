@@ -17,7 +17,7 @@ Objects = Sequence[tuple[str, bytes]]
 Strays = Sequence[tuple[str, bytes | None]]
 """(path, content that belongs there, or None if the object is to be deleted)."""
 FilesOf = Callable[[], Iterable[DataFile]]
-"""Returns the files of one or several states."""
+"""Returns the files of a state."""
 
 
 class Format(ABC):
@@ -67,13 +67,10 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def put_start(
-        self, storage: Storage, seq: int, files: FilesOf, definition: TableDefinition
-    ) -> None:
+    def put_start(self, storage: Storage, seq: int, definition: TableDefinition) -> None:
         """Let readers begin with version ``seq``, which exists, unless they begin with a later one.
 
         Args:
-            files: Returns all files of the version. O(files).
             definition: The definition at the version.
         """
 
@@ -91,6 +88,7 @@ class Format(ABC):
 
         Args:
             derivation: The commit of the version, without its change.
+            files: Returns all files of the version. O(files).
         """
 
     @abstractmethod
@@ -109,15 +107,11 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def expire(self, storage: Storage, oldest: int) -> None:
-        """Delete the objects in its directory that no reader of version ``oldest`` or a later one
-        needs.
-        """
+    def expire(self, storage: Storage, oldest: int, table_id: str) -> None:
+        """Delete the objects that no reader of version ``oldest`` or a later one needs."""
 
     @abstractmethod
-    def delete_unused(self, storage: Storage, readable: FilesOf, table_id: str) -> None:
-        """Delete the objects outside its directory that no readable version needs.
-
-        Args:
-            readable: Returns the files of these versions with their deleted rows. O(files).
+    def delete_unused(self, storage: Storage, end: int, table_id: str) -> None:
+        """Delete the objects outside its directory that commits before ``end`` have put, the one
+        that removed the format from the table.
         """

@@ -91,10 +91,14 @@ def derive(
     return derivations
 
 
-def start_of(metadata: Metadata, seq: int, newest: Snapshot) -> Derivation:
-    """Return commit ``seq`` for a start with its version, without its change. Raises Missing."""
+def start_of(metadata: Metadata, seq: int, newest: Snapshot, oldest: int) -> Derivation:
+    """Return commit ``seq`` for a start with its version, without its change. Raises Missing.
+
+    Args:
+        oldest: The oldest commit that readers of the format can read.
+    """
     record = _record(metadata, seq)
-    return Derivation(record, newest.definition.at(seq), Change(), False, seq)
+    return Derivation(record, newest.definition.at(seq), Change(), False, oldest)
 
 
 def twins_of(metadata: Metadata) -> Twins:
@@ -143,8 +147,7 @@ def files_at(metadata: Metadata, seq: int, newest: Snapshot) -> FilesOf:
 
 def put_start(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
     """Let readers begin with the version ``seq``, unless they begin with a later one."""
-    files = files_at(metadata, seq, newest)
-    form.put_start(metadata.storage, seq, files, newest.definition.at(seq))
+    form.put_start(metadata.storage, seq, newest.definition.at(seq))
 
 
 def _first_missing(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> int:

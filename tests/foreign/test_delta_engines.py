@@ -13,8 +13,7 @@ from hudi_session import Refused
 from reader import bag
 from worlds import COW, MOR
 
-from mdt.formats import keeping
-from mdt.formats.delta import vectors
+from mdt.formats.delta import places, vectors
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_800)]
 
@@ -40,7 +39,7 @@ def spark(tmp_path_factory):
 def test_each_state_of_a_random_history_is_read(engine, tmp_path, kind, number, monkeypatch):
     if number % 2:
         monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
-        monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 5)
+        monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 5)
     draw, done = random.Random(f"{kind} {number}"), []
     begins_later = number % 4 == 3
     formats = ["hudi"] if begins_later else BOTH

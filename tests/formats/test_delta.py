@@ -14,8 +14,9 @@ from worlds import MOR, make, rows
 
 import mdt
 from mdt.formats import keeping, twins
-from mdt.formats.delta import log, vectors
-from mdt.formats.delta.checkpoint import checkpoint_bytes
+from mdt.formats.delta import checkpoint as checkpoints
+from mdt.formats.delta import log, places, vectors
+from mdt.formats.delta.checkpoint import checkpoint_bytes, is_intact
 from mdt.formats.twins import FOLDER as TWINS
 from mdt.metadata.files.file_group import LOG as LOG_KIND
 from mdt.metadata.metadata import Metadata
@@ -44,7 +45,7 @@ def test_tables_without_other_formats_have_no_objects_of_them():
 @pytest.mark.parametrize("damage", ["version", "lost version", "twin", "vector", "checkpoint"])
 def test_check_finds_damage_and_repair_derives_it_again(damage, monkeypatch):
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
-    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 3)
     storage, table = table_with_delta()
     for ts in range(1, 6):
         table.upsert(rows([ts % 4, 7], ts, 1.0))
@@ -52,7 +53,7 @@ def test_check_finds_damage_and_repair_derives_it_again(damage, monkeypatch):
     paths = [info.path for info in storage.list(folder)]
     if damage == "checkpoint":
         path = log.checkpoint_path(3)
-        storage.replace(path, checkpoint_bytes([], table.definition))
+        storage.replace(path, checkpoint_bytes([], table.definition, {}))
     elif damage == "lost version":
         path = DELTA.path(2)
         storage.delete(path)
@@ -66,7 +67,7 @@ def test_check_finds_damage_and_repair_derives_it_again(damage, monkeypatch):
 
 
 def test_check_finds_data_files_that_other_writers_of_the_format_leave(monkeypatch):
-    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 1)
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 1)
     storage, table = table_with_delta()
     table.upsert(rows(range(4), 1, 1.0))
     for path in ("city=x/part-00000-b4-c000.snappy.parquet", "part-00001-b4-c000.parquet"):
@@ -100,6 +101,147 @@ def test_large_vectors_are_objects_that_go_with_the_states_that_need_them(monkey
     assert_same_rows(storage)
 
 
+@pytest.fixture
+def dirty(monkeypatch):
+    """A table with large vectors, of which states are gone, and its horizon."""
+    monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 4)
+    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
+    storage, table = table_with_delta(**options)
+    for first in range(0, 120, 40):
+        table.bulk_insert(rows(range(first, first + 40), 1, 1.0))
+    for ts in range(2, 12):
+        table.upsert(rows([7 * ts % 120, 11 * ts % 60], ts, 1.0))
+    table.clean(retain_commits=5)
+    assert {vector["storageType"] for vector in large(storage)} == {"u"}
+    return storage, table, table.snapshot().retention.horizon
+
+
+def large(storage):
+    """Return the vectors of the files of the newest version."""
+    files = state(storage)[1]
+    return [file["deletionVector"] for file in files if file.get("deletionVector")]
+
+
+def assert_every_version_is_read(storage, first):
+    for seq in range(first, mdt.open(storage).snapshot().seq + 1):
+        assert_same_rows(storage, seq)
+
+
+def test_the_large_vectors_of_a_commit_are_one_object(monkeypatch):
+    monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
+    storage, table = table_with_delta(**{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
+    for first in range(0, 120, 40):
+        table.bulk_insert(rows(range(first, first + 40), 1, 1.0))
+    for ts in (2, 3):
+        table.delete(rows(range(ts, 120, 5), ts, 1.0))
+    assert len(large(storage)) > 4
+    assert len({vector["pathOrInlineDv"] for vector in large(storage)}) == 1
+    paths = [info.path for info in storage.list(vectors.FOLDER)]
+    assert [vectors.seq_of(path, table.definition.table_id) for path in paths] == [4, 5]
+    assert_same_rows(storage)
+
+
+def test_objects_of_large_vectors_are_cut(monkeypatch):
+    monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
+    monkeypatch.setattr(vectors, "BASE_OBJECT_BYTES", 50)
+    storage, table = table_with_delta(**{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
+    for first in range(0, 120, 40):
+        table.bulk_insert(rows(range(first, first + 40), 1, 1.0))
+    table.delete(rows(range(0, 120, 5), 4, 1.0))
+    table.delete(rows(range(1, 120, 5), 5, 1.0))
+    assert len({vector["pathOrInlineDv"] for vector in large(storage)}) > 1
+    assert_same_rows(storage)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_vectors_of_versions_that_are_gone_are_mended_in_their_places(dirty, lost):
+    storage, table, horizon = dirty
+    old = next(info.path for info in storage.list(vectors.FOLDER))
+    assert vectors.seq_of(old, table.definition.table_id) < horizon
+    versions_before = {info.path: storage.read(info.path) for info in storage.list(LOG)}
+    if lost:
+        storage.delete(old)
+    else:
+        storage.replace(old, storage.read(old)[:9] + b"?" + storage.read(old)[10:])
+    assert [problem.path for problem in table.check().problems] == [old]
+    assert table.repair().ok and table.check().ok
+    assert {path: storage.read(path) for path in versions_before} == versions_before
+    assert_every_version_is_read(storage, horizon)
+
+
+def test_a_log_without_the_places_of_its_vectors_begins_again(dirty):
+    storage, table, horizon = dirty
+    storage.replace(log.checkpoint_path(horizon), b"PAR1")
+    assert not table.check().ok
+    assert table.repair().ok and table.check().ok
+    assert_every_version_is_read(storage, horizon)
+    mdt.open(storage).upsert(rows(range(9), 99, 1.0))
+    assert_every_version_is_read(storage, horizon)
+    mdt.open(storage).clean(retain_commits=1)
+    assert_same_rows(storage)
+    assert mdt.open(storage).check().ok
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbage", "another place", "another size"])
+def test_a_version_is_not_derived_from_damaged_places(dirty, damage):
+    storage, table, horizon = dirty
+    newest = table.snapshot().seq
+    paths = [DELTA.path(seq) for seq in range(horizon, newest + 1)]
+    paths += [path for path in map(log.checkpoint_path, range(newest + 1)) if storage.size(path)]
+    for path in paths[:-1] if damage == "gone" else paths:
+        data = storage.read(path)
+        if damage == "gone" and path != DELTA.path(newest):
+            storage.delete(path)
+        elif damage == "garbage":
+            storage.replace(path, data[:-9] + b"u" * 9)
+        elif damage == "another place":
+            storage.replace(path, data.replace(b'"pathOrInlineDv":".', b'"pathOrInlineDv":"/'))
+        else:
+            storage.replace(path, data.replace(b'"sizeInBytes":', b'"sizeInBytes":1'))
+    [warning, *_] = mdt.open(storage).upsert(rows(range(60), 99, 1.0)).warnings
+    assert "Delta" in warning and "t.repair()" in warning
+    assert storage.size(DELTA.path(newest + 1)) is None
+    assert mdt.repair(storage).ok
+    mdt.open(storage).upsert(rows(range(60), 100, 1.0))
+    assert mdt.open(storage).check().ok
+    assert_every_version_is_read(storage, horizon)
+
+
+@pytest.mark.parametrize("limit", ["DELTA_CHECKPOINT_BYTES_MAX", "DELTA_CHECKPOINT_ROWS_MAX"])
+def test_a_checkpoint_that_needs_much_memory_is_not_read(dirty, limit, monkeypatch):
+    storage, _, horizon = dirty
+    path = log.checkpoint_path(horizon)
+    content = storage.read(path)
+    assert checkpoints.large_vectors(content) is not None
+    assert checkpoints.is_same_checkpoint(content, content)
+    monkeypatch.setattr(checkpoints, limit, 3)
+    assert checkpoints.large_vectors(content) is None
+    assert not checkpoints.is_same_checkpoint(content, content)
+
+
+def test_long_texts_of_a_dictionary_are_not_repeated(monkeypatch):
+    action = {"path": "x" * (64 << 10)}
+    forged = pa.table({"metaData": [{"schemaString": ""}] * 500, "add": [action] * 500})
+    out = pa.BufferOutputStream()
+    pq.write_table(forged, out)
+    content = out.getvalue().to_pybytes()
+    assert len(content) < 1 << 20
+    monkeypatch.setattr(checkpoints, "DELTA_CHECKPOINT_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr(checkpoints, "_BATCH_BYTES", 1 << 20)
+    sizes, iter_batches = [], pq.ParquetFile.iter_batches
+
+    def watched(*given, **named):
+        for batch in iter_batches(*given, **named):
+            sizes.append(batch.nbytes)
+            yield batch
+
+    with patch.object(pq.ParquetFile, "iter_batches", watched):
+        assert not checkpoints.is_same_checkpoint(content, content)
+    assert 3 << 20 < sum(sizes) < 6 << 20
+
+
 def test_the_blocks_of_a_commit_and_partition_are_one_twin_beside_no_data_files():
     storage, table = table_with_delta(**{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
     table.bulk_insert(rows(range(40), 1, 1.0))
@@ -119,7 +261,7 @@ def test_the_blocks_of_a_commit_and_partition_are_one_twin_beside_no_data_files(
 
 
 def test_a_checkpoint_lets_readers_begin_later_and_older_versions_expire(monkeypatch):
-    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 4)
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 4)
     storage, table = table_with_delta()
     for ts in range(1, 11):
         table.upsert(rows([ts % 4, 7], ts, 1.0))
@@ -213,25 +355,51 @@ def assert_has(file, bounds):
 
 
 def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):
-    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 2)
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 2)
     storage, table = table_with_delta()
     for ts in range(1, 4):
         table.upsert(rows(range(3), ts, 1.0))
     metadata, newest = Metadata(storage), table.snapshot()
     path, older = map(log.checkpoint_path, (3, 2))
-    expected = checkpoint_bytes(keeping.files_at(metadata, 3, newest)(), newest.definition)
+    files = keeping.files_at(metadata, 3, newest)()
+    in_log, _ = vectors.vectors_in_log(files)
+    expected = checkpoint_bytes(files, newest.definition, in_log)
     stored = storage.read(older)
     advanced = log.advanced_checkpoint(storage, 3, newest.definition)
     assert DELTA.is_same(path, advanced, expected)
     forged = pa.BufferOutputStream()
     pq.write_table(pq.read_table(pa.BufferReader(stored)).slice(0, 3), forged)
     flipped = stored[:99] + bytes([stored[99] ^ 1]) + stored[100:]
-    for other in (flipped, forged.getvalue().to_pybytes()):
+    assert not is_intact(flipped) and not is_intact(forged.getvalue().to_pybytes())
+    for other in (flipped, forged.getvalue().to_pybytes(), b"PAR1"):
         storage.replace(older, other)
-        assert log.advanced_checkpoint(storage, 3, newest.definition) is None
         storage.delete(path)
         keeping.put_start(metadata, DELTA, 3, newest)
         assert DELTA.is_same(path, storage.read(path), expected)
+    storage.delete(path)
+    storage.delete(DELTA.path(1))
+    keeping.put_start(metadata, DELTA, 3, newest)
+    assert storage.size(path) is None, "a version is missing"
+
+
+def test_a_checkpoint_keeps_the_bounds_of_dropped_columns(monkeypatch):
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 2)
+    storage, table = table_with_delta()
+    table.upsert(rows(range(3), 1, 1.0))
+    table.alter(drop=["fare"])
+    for ts in (2, 3):
+        table.upsert(rows(range(2), ts, 1.0).drop(["fare"]))
+    assert table.check().ok
+    path = log.checkpoint_path(4)
+    content = storage.read(path)
+    forged = pq.read_table(pa.BufferReader(content)).to_pylist()
+    for row in forged:
+        if row["add"]:
+            row["add"]["stats"] = row["add"]["stats"].replace('"ts":', '"ts":1')
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(forged, checkpoints._SCHEMA), out)
+    storage.replace(path, out.getvalue().to_pybytes())
+    assert [problem.path for problem in table.check().problems] == [path]
 
 
 POINTERS = (
@@ -270,7 +438,7 @@ def test_check_finds_checkpoints_of_other_programs(part):
     storage, table = table_with_delta()
     for ts in range(1, 4):
         table.upsert(rows(range(3), ts, 1.0))
-    forged = checkpoint_bytes([], table.definition)
+    forged = checkpoint_bytes([], table.definition, {})
     paths = [f"{LOG}/{seq:020d}.checkpoint{part}.parquet" for seq in (2, 90)]
     for path in paths:
         storage.replace(path, forged)

@@ -14,7 +14,7 @@ from reader import bag
 from worlds import COW, MOR
 
 import mdt
-from mdt.formats.delta import log, vectors
+from mdt.formats.delta import places, vectors
 from mdt.stores.storage import LocalStorage
 
 deltalake = pytest.importorskip("deltalake")
@@ -153,7 +153,7 @@ def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
 
 
 def test_every_retained_version_is_read_across_checkpoints_and_cleanings(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 5)
+    monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 5)
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 64)
     schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
     table, draw = _table(tmp_path, schema, ordering="ts"), np.random.default_rng(5)

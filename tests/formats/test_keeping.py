@@ -16,7 +16,7 @@ import mdt
 from mdt import create_table
 from mdt.errors import Unsupported
 from mdt.formats import keeping
-from mdt.formats.delta import log, vectors
+from mdt.formats.delta import places, vectors
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash
@@ -32,7 +32,14 @@ def view(request):
 
 @both_types
 @pytest.mark.parametrize("version", [6, 9])
-def test_its_readers_see_the_rows_of_every_commit_of_a_random_history(view, kind, version):
+@pytest.mark.parametrize("name", ["delta", "delta with objects", "iceberg"])
+def test_its_readers_see_the_rows_of_every_commit_of_a_random_history(
+    name, kind, version, monkeypatch
+):
+    view = VIEWS[name.partition(" ")[0]]
+    if name not in VIEWS:  # large vectors and many checkpoints
+        monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
+        monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 5)
     storage, table = view.table(kind, **{"mdt.table.version": version})
     for _ in history(table, kind, 29, retain=3):
         view.assert_same_rows(storage)
@@ -49,7 +56,7 @@ def test_a_crash_at_any_change_of_a_commit_leaves_its_readers_behind_and_not_wro
     view = VIEWS[name.partition(" ")[0]]
     if name not in VIEWS:  # large vectors, and a checkpoint with the commit
         monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
-        monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 2)
+        monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 2)
 
     def start():
         storage, table = view.table(kind)

@@ -13,7 +13,7 @@ from uuid import UUID
 from mdt.formats.data_files import DataFile
 from mdt.formats.delta.columns import has_local_times, partition_columns, schema_json
 from mdt.formats.delta.statistics import stats_json
-from mdt.formats.delta.vectors import Vector, vector_of
+from mdt.formats.delta.vectors import Descriptor
 from mdt.formats.derivation import Derivation
 from mdt.formats.uris import encoded
 from mdt.hudi.partitions import NULL_PARTITION, unescape
@@ -30,16 +30,25 @@ _FOREVER = "interval 1000000 days"
 """A duration that no table outlives. Maintenance of other writers deletes no file before it."""
 
 
-def version_lines(derivation: Derivation) -> bytes:
-    """Return the content of the version that a commit makes. A pure function of ``derivation``."""
-    lines = [json.dumps(action, **_COMPACT) for action in _actions(derivation)]
+Vectors = Mapping[str, Descriptor]
+"""Path of a file -> its deletion vector. Files without deleted rows are left out."""
+
+
+def version_lines(derivation: Derivation, former: Vectors, added: Vectors) -> bytes:
+    """Return the content of the version that a commit makes.
+
+    Args:
+        former: Vectors of the files that it removes.
+        added: Vectors of the files that it adds.
+    """
+    lines = map(_compact, _actions(derivation, former, added))
     return ("\n".join(lines) + "\n").encode()
 
 
-_COMPACT: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-def _actions(derivation: Derivation) -> Iterator[Action]:
+def _actions(derivation: Derivation, former: Vectors, added: Vectors) -> Iterator[Action]:
     record, definition, change = derivation.record, derivation.definition, derivation.change
     at_ms = derivation.at_ms
     yield {
@@ -53,10 +62,12 @@ def _actions(derivation: Derivation) -> Iterator[Action]:
     }
     if derivation.is_first or record.alters:
         yield from table_actions(definition)
+    changes_rows = derivation.changes_rows
     for file in change.removed:
-        yield {"remove": _remove(file, definition, at_ms, derivation.changes_rows)}
+        vector = former.get(file.path)
+        yield {"remove": _remove(file, definition, at_ms, changes_rows, vector)}
     for file in change.added:
-        yield {"add": add(file, definition, at_ms, derivation.changes_rows)}
+        yield {"add": add(file, definition, at_ms, changes_rows, added.get(file.path))}
 
 
 def table_actions(definition: TableDefinition) -> Iterator[Action]:
@@ -78,7 +89,7 @@ def table_actions(definition: TableDefinition) -> Iterator[Action]:
             "id": str(UUID(definition.table_id)),
             "name": definition.name,
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(schema, **_COMPACT),
+            "schemaString": _compact(schema),
             "partitionColumns": list(partition_columns(definition)),
             "configuration": _configuration(definition),
         }
@@ -95,12 +106,19 @@ def _configuration(definition: TableDefinition) -> dict[str, str]:
     return configuration
 
 
-def add(file: DataFile, definition: TableDefinition, at_ms: int, changes: bool) -> dict[str, Any]:
+def add(
+    file: DataFile,
+    definition: TableDefinition,
+    at_ms: int,
+    changes: bool,
+    vector: Descriptor | None,
+) -> dict[str, Any]:
     """Return the fields of the action that adds a file.
 
     Args:
         at_ms: Time of the commit in milliseconds since 1970.
         changes: False if a commit only moves rows.
+        vector: Its deletion vector.
     """
     fields: dict[str, Any] = {
         "path": encoded(file.path),
@@ -110,11 +128,15 @@ def add(file: DataFile, definition: TableDefinition, at_ms: int, changes: bool) 
         "dataChange": changes,
         "stats": stats_json(file, definition),
     }
-    return _with_vector(fields, vector_of(file, definition.table_id))
+    return _with_vector(fields, vector)
 
 
 def _remove(
-    file: DataFile, definition: TableDefinition, at_ms: int, changes: bool
+    file: DataFile,
+    definition: TableDefinition,
+    at_ms: int,
+    changes: bool,
+    vector: Descriptor | None,
 ) -> dict[str, Any]:
     fields = {
         "path": encoded(file.path),
@@ -124,11 +146,11 @@ def _remove(
         "partitionValues": _partition_values(file, definition),
         "size": file.size,
     }
-    return _with_vector(fields, vector_of(file, definition.table_id))
+    return _with_vector(fields, vector)
 
 
-def _with_vector(fields: dict[str, Any], vector: Vector | None) -> dict[str, Any]:
-    return fields if vector is None else {**fields, "deletionVector": vector.descriptor}
+def _with_vector(fields: dict[str, Any], vector: Descriptor | None) -> dict[str, Any]:
+    return fields if vector is None else {**fields, "deletionVector": vector}
 
 
 def _partition_values(file: DataFile, definition: TableDefinition) -> dict[str, str | None]:

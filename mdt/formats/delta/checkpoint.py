@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 
 from mdt.formats.data_files import DataFile
 from mdt.formats.delta.actions import add, table_actions
+from mdt.formats.delta.vectors import Descriptor
+from mdt.limits import DELTA_CHECKPOINT_BYTES_MAX, DELTA_CHECKPOINT_ROWS_MAX
 from mdt.parquet.footer import footer_length
 from mdt.parquet.joined_files import footer_facts
 from mdt.schema.definition import TableDefinition
@@ -67,25 +70,41 @@ _SCHEMA = pa.schema([("protocol", _PROTOCOL), ("metaData", _METADATA), ("add", _
 _CRC = "mdt.crc"
 """Key of the footer entry with the CRC-32."""
 _MAPS = ("partitionValues", "options", "configuration")
+_REPEATED = [f"add.partitionValues.key_value.{name}" for name in ("key", "value")]
+"""Columns with a dictionary."""
+_WRONG = (ValueError, TypeError, AttributeError, RecursionError)
+"""Errors of values that are not those of a checkpoint."""
+_BATCH_BYTES = 64 << 20
+"""Memory for a batch of rows, if each has the longest text of its dictionary."""
+_BATCH_ROWS_MAX = 1 << 16
 
 
-def checkpoint_bytes(files: Iterable[DataFile], definition: TableDefinition) -> bytes:
-    """Return the checkpoint of a state with these files, as Parquet."""
-    added = [add(file, definition, 0, False) for file in files]
+def checkpoint_bytes(
+    files: Iterable[DataFile], definition: TableDefinition, vectors: Mapping[str, Descriptor]
+) -> bytes:
+    """Return the checkpoint of a state with these files, as Parquet.
+
+    Args:
+        vectors: Path of a file -> its deletion vector.
+    """
+    added = [add(file, definition, 0, False, vectors.get(file.path)) for file in files]
     return _encoded(definition, added, _SCHEMA.empty_table())
 
 
 def advanced_bytes(
-    before: bytes, versions: Iterable[bytes], definition: TableDefinition
+    before: bytes | None, versions: Iterable[bytes], definition: TableDefinition
 ) -> bytes | None:
-    """Return the checkpoint after the ``versions`` that follow the checkpoint ``before``, or None
-    if that is damaged or of another program. O(files), without a Python object for each.
+    """Return the checkpoint after the ``versions`` that follow the checkpoint ``before``, None for
+    the first version, or None if that is damaged or of another program. O(files), without a Python
+    object for each.
     """
-    if not _is_intact(before):
-        return None
-    stored = pq.read_table(pa.BufferReader(before)).replace_schema_metadata()
-    if not stored.schema.equals(_SCHEMA):
-        return None
+    stored = _SCHEMA.empty_table()
+    if before is not None:
+        if not is_intact(before):
+            return None
+        stored = _read(before, _SCHEMA.names)
+        if not stored.schema.equals(_SCHEMA):
+            return None
     changed: dict[str, dict[str, Any] | None] = {}
     for content in versions:
         for action in map(json.loads, content.splitlines()):
@@ -102,6 +121,22 @@ def advanced_bytes(
     return _encoded(definition, added, stored.filter(stays))
 
 
+def large_vectors(checkpoint: bytes) -> pa.Table | None:
+    """Return the paths of the files with large deletion vectors in a checkpoint, and these, as
+    columns ``path`` and ``vector``. Returns None if it is damaged or of another program.
+    """
+    try:
+        if not is_intact(checkpoint):
+            return None
+        files = _read(checkpoint, ["add.path", "add.deletionVector"])["add"]
+        vectors = pc.struct_field(files, "deletionVector")
+        is_large = pc.equal(pc.struct_field(vectors, "storageType"), "u")
+        columns = pa.table([pc.struct_field(files, "path"), vectors], ["path", "vector"])
+        return columns.filter(is_large)
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        return None
+
+
 def _encoded(
     definition: TableDefinition, added: Iterable[dict[str, Any]], others: pa.Table
 ) -> bytes:
@@ -110,17 +145,50 @@ def _encoded(
     rows += [_pairs({"add": file}) for file in added]
     table = pa.concat_tables([pa.Table.from_pylist(rows, _SCHEMA), others])
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+    with pq.ParquetWriter(
+        sink, table.schema, store_schema=False, use_dictionary=_REPEATED
+    ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({_CRC: str(zlib.crc32(sink.getbuffer()))})
     return sink.getvalue()
 
 
-def _is_intact(checkpoint: bytes) -> bool:
-    """Return True if the bytes before the footer have the CRC-32 in it."""
-    start = len(checkpoint) - footer_length(pa.py_buffer(checkpoint))
-    _, entries = footer_facts(checkpoint[start:])
+def is_intact(checkpoint: bytes) -> bool:
+    """Return True for a checkpoint of ours: the bytes before its footer have the CRC-32 in it."""
+    try:
+        start = len(checkpoint) - footer_length(pa.py_buffer(checkpoint))
+        _, entries = footer_facts(checkpoint[start:])
+    except (pa.ArrowException, OSError, ValueError):
+        return False
     return entries.get(_CRC) == str(zlib.crc32(memoryview(checkpoint)[:start]))
+
+
+def _read(checkpoint: bytes, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a checkpoint. Raises ValueError if it could need much memory, and the
+    errors of Arrow.
+    """
+    parquet = pq.ParquetFile(pa.BufferReader(checkpoint))
+    metadata, size, widest = parquet.metadata, 0, 1
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            size += column.total_uncompressed_size
+            if column.has_dictionary_page:
+                widest = max(widest, column.total_uncompressed_size)
+    _require_small(metadata.num_rows, size)
+    batches, size = list[pa.RecordBatch](), 0
+    rows = max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // widest))
+    for batch in parquet.iter_batches(rows, columns=columns, use_threads=False):
+        size += batch.nbytes
+        _require_small(metadata.num_rows, size)
+        batches.append(batch)
+    schema = batches[0].schema if batches else parquet.schema_arrow
+    return pa.Table.from_batches(batches, schema).replace_schema_metadata()
+
+
+def _require_small(rows: int, size: int) -> None:
+    is_small = 0 <= size <= DELTA_CHECKPOINT_BYTES_MAX and rows <= DELTA_CHECKPOINT_ROWS_MAX
+    if not is_small:
+        raise ValueError(f"a checkpoint with {rows} rows and {size} bytes is too large")
 
 
 def is_same_checkpoint(stored: bytes, expected: bytes) -> bool:
@@ -129,19 +197,32 @@ def is_same_checkpoint(stored: bytes, expected: bytes) -> bool:
     """
     try:
         return _facts(stored) == _facts(expected)
-    except (pa.ArrowException, OSError, KeyError, TypeError):
+    except (pa.ArrowException, OSError, LookupError, *_WRONG):
         return False
 
 
 def _facts(checkpoint: bytes) -> tuple[list[Any], list[Any]]:
-    """Return the columns in a checkpoint, and its files by path."""
-    rows = pq.read_table(pa.BufferReader(checkpoint), columns=["metaData", "add"]).to_pylist()
+    """Return the columns in a checkpoint, and its files by path. Statistics of dropped columns,
+    which remain in later checkpoints, are left out.
+    """
+    rows = _read(checkpoint, ["metaData", "add"]).to_pylist()
     tables = [row["metaData"] for row in rows if row["metaData"]]
     columns = [(table["schemaString"], table["partitionColumns"]) for table in tables]
+    known = {field["name"] for text, _ in columns for field in json.loads(text)["fields"]}
     files = [row["add"] for row in rows if row["add"]]
-    names = ("path", "size", "partitionValues", "deletionVector", "stats")
-    facts = [[file.get(name) for name in names] for file in files]
+    names = ("path", "size", "partitionValues", "deletionVector")
+    facts = [[*map(file.get, names), _stats_of(file, known)] for file in files]
     return columns, sorted(facts, key=lambda fact: str(fact[0]))
+
+
+def _stats_of(file: Mapping[str, Any], columns: AbstractSet[str]) -> dict[str, Any]:
+    """Return the statistics of a file for some columns."""
+    found = {}
+    for name, value in json.loads(file["stats"]).items():
+        if isinstance(value, dict):
+            value = {key: value[key] for key in value.keys() & columns}
+        found[name] = value
+    return found
 
 
 def pointer_bytes(version: int, checkpoint: bytes) -> bytes:

@@ -1,4 +1,5 @@
-"""The objects of a Delta log: versions, checkpoints, and the pointer to the newest checkpoint.
+"""The objects of a Delta log: versions, checkpoints, large deletion vectors, and the pointer to the
+newest checkpoint.
 
 The version of a commit is its number. A version is put after all objects that it names, and after
 the version before it.
@@ -9,20 +10,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Missing
+from mdt.formats.data_files import Change
+from mdt.formats.delta import places
 from mdt.formats.delta.actions import version_lines
 from mdt.formats.delta.checkpoint import (
     advanced_bytes,
     checkpoint_bytes,
+    is_intact,
     is_same_checkpoint,
+    large_vectors,
     pointer_bytes,
 )
+from mdt.formats.delta.places import (
+    CHECKPOINT,
+    FOLDER,
+    checkpoint_path,
+    former_vectors,
+    objects_of_vectors,
+    version_path,
+)
 from mdt.formats.delta.vectors import FOLDER as VECTORS_FOLDER
-from mdt.formats.delta.vectors import vector_of
+from mdt.formats.delta.vectors import Vectors, object_of, seq_of
 from mdt.formats.derivation import Derivation
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import FilesOf, Format, Objects, Strays
@@ -31,12 +46,8 @@ from mdt.limits import HINT_BYTES_MAX
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
-FOLDER = "_delta_log"
 POINTER = f"{FOLDER}/_last_checkpoint"
-CHECKPOINT_COMMITS = 100
-"""Commits after which there is another checkpoint. Readers replay at most so many versions."""
 
-_CHECKPOINT = ".checkpoint.parquet"
 _NUMBERED = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
 _OTHER_CHECKPOINT = re.compile(r"\.checkpoint\.(?!parquet$)")
 """Checkpoints of several parts, or with a UUID."""
@@ -62,19 +73,20 @@ class DeltaLog(Format):
         >>> DeltaLog().path(7)
         '_delta_log/00000000000000000007.json'
         """
-        return _version_path(seq)
+        return version_path(seq)
 
     def objects(self, derivation: Derivation, earlier: Earlier) -> Objects:
-        """Return the large deletion vectors that the version of a commit names, and the version. A
-        first version after version 0 has a checkpoint, because readers look for one.
+        """Return the large deletion vectors of a commit, and its version. A first version after
+        version 0 has a checkpoint, because readers look for one.
         """
-        definition, seq = derivation.definition, derivation.record.seq
-        files = derivation.change.added
-        vectors = [vector_of(file, definition.table_id) for file in files]
-        objects = [(v.path, v.content) for v in vectors if v is not None and v.path]
+        change, definition, seq = derivation.change, derivation.definition, derivation.record.seq
+        former = former_vectors(change.removed, seq - 1, earlier) if change.removed else {}
+        vectors = Vectors.of(change.added, definition.table_id, seq)
+        added, objects = vectors.descriptors, list(vectors.objects)
         if derivation.is_first and seq:
-            objects.append((checkpoint_path(seq), checkpoint_bytes(files, definition)))
-        return [*objects, (self.path(seq), version_lines(derivation))]
+            content = checkpoint_bytes(change.added, definition, added)
+            objects.append((checkpoint_path(seq), content))
+        return [*objects, (self.path(seq), version_lines(derivation, former, added))]
 
     def foreign_writer(self, content: bytes) -> str:
         """Return the name of the program that has written a version, or ""."""
@@ -88,26 +100,27 @@ class DeltaLog(Format):
 
     def is_same(self, path: str, stored: bytes | None, expected: bytes) -> bool:
         """Return True if a stored object has the expected bytes, or a checkpoint the same rows."""
-        if stored is None or not path.endswith(_CHECKPOINT):
+        if stored is None or not path.endswith(CHECKPOINT):
             return stored == expected
         return is_same_checkpoint(stored, expected)
 
     def is_start(self, seq: int) -> bool:
         """Return True if a version has a checkpoint."""
-        return seq > 0 and not seq % CHECKPOINT_COMMITS
+        return seq > 0 and not seq % places.CHECKPOINT_COMMITS
 
-    def put_start(
-        self, storage: Storage, seq: int, files: FilesOf, definition: TableDefinition
-    ) -> None:
-        """Put the checkpoint of a version, and point to it unless there is a later one.
+    def put_start(self, storage: Storage, seq: int, definition: TableDefinition) -> None:
+        """Put the checkpoint of a version, and point to it unless there is a later one. Puts none
+        if an earlier version is damaged, which a repair makes again.
 
         A slow publisher may point to a checkpoint that has been deleted since. Readers do without
         a pointer.
         """
-        content = advanced_checkpoint(storage, seq, definition)
-        if content is None:
-            content = checkpoint_bytes(files(), definition)
-        storage.put_if_absent(checkpoint_path(seq), content)
+        content = storage.read_if_exists(checkpoint_path(seq))
+        if content is None or not is_intact(content):
+            content = advanced_checkpoint(storage, seq, definition)
+            if content is None:
+                return
+            storage.put_if_absent(checkpoint_path(seq), content)
         if self.newest_start(storage) < seq:
             storage.replace(POINTER, pointer_bytes(seq, content))
             if storage.size(checkpoint_path(seq)) is None:
@@ -124,13 +137,28 @@ class DeltaLog(Format):
         return version if is_number else -1
 
     def starts(self, storage: Storage, horizon: int) -> Sequence[int]:
-        """Return the versions of the checkpoints."""
-        return sorted({self.newest_start(storage), *_checkpoints(storage)})
+        """Return the versions of the checkpoints, and the oldest one."""
+        oldest = [horizon] if horizon else []
+        return sorted({self.newest_start(storage), *oldest, *_checkpoints(storage)})
 
     def start_objects(self, derivation: Derivation, files: FilesOf, earlier: Earlier) -> Objects:
-        """Return the checkpoint of a version."""
-        path = checkpoint_path(derivation.record.seq)
-        return [(path, checkpoint_bytes(files(), derivation.definition))]
+        """Return the checkpoint of a version. That of the oldest version has the large vectors
+        before, with their objects. If their places are lost, the log begins again with the version.
+        """
+        definition, seq, state = derivation.definition, derivation.record.seq, list(files())
+        path, is_oldest = checkpoint_path(seq), derivation.horizon == seq
+        try:
+            vectors = former_vectors(state, seq, earlier)
+        except (Corrupt, Missing):
+            if not is_oldest:
+                raise
+            first = replace(derivation, change=Change(added=state), is_first=True)
+            return self.objects(first, earlier)
+        mended = objects_of_vectors(state, vectors, earlier) if is_oldest else []
+        before = earlier.storage.size(version_path(seq - 1)) if is_oldest else None
+        if before is not None and earlier.read(path) is None:
+            return mended  # the next cleaning puts the checkpoint
+        return [*mended, (path, checkpoint_bytes(state, definition, vectors))]
 
     def strays(self, storage: Storage, newest: Callable[[], int]) -> Strays:
         """Return the versions and checkpoints after the newest commit, checkpoints in other forms,
@@ -152,21 +180,32 @@ class DeltaLog(Format):
         ended = [path for path, number in _listed(storage).items() if number < end]
         storage.delete_many(sorted(ended, reverse=True))
 
-    def expire(self, storage: Storage, oldest: int) -> None:
-        """Delete the versions before the checkpoint for ``oldest``."""
-        first = max((n for n in _checkpoints(storage) if n <= oldest), default=0)
-        storage.delete_many(sorted(path for path, n in _listed(storage).items() if n < first))
-
-    def delete_unused(self, storage: Storage, readable: FilesOf, table_id: str) -> None:
-        """Delete the large vectors that no readable file has.
-
-        They are listed before the log is read, so that the commit of each is known.
+    def expire(self, storage: Storage, oldest: int, table_id: str) -> None:
+        """Delete the versions before the checkpoint for ``oldest``, and the large vectors that
+        neither it nor a later version has.
         """
         vectors = [info.path for info in storage.list(VECTORS_FOLDER)]
-        if vectors:
-            found = (vector_of(file, table_id) for file in readable())
-            needed = {vector.path for vector in found if vector is not None}
-            storage.delete_many([path for path in vectors if path not in needed])
+        first = max((n for n in _checkpoints(storage) if n <= oldest), default=0)
+        storage.delete_many(sorted(path for path, n in _listed(storage).items() if n < first))
+        if not first or not vectors:
+            return
+        files = large_vectors(storage.read_if_exists(checkpoint_path(first)) or b"")
+        if files is not None:
+            named = pc.unique(pc.struct_field(files["vector"], "pathOrInlineDv"))
+            needed = set(map(object_of, named.to_pylist()))
+            old = _before(vectors, first, table_id)
+            storage.delete_many([path for path in old if path not in needed])
+
+    def delete_unused(self, storage: Storage, end: int, table_id: str) -> None:
+        """Delete the large vectors of versions before ``end``."""
+        paths = [info.path for info in storage.list(VECTORS_FOLDER)]
+        storage.delete_many(_before(paths, end, table_id))
+
+
+def _before(vectors: Iterable[str], end: int, table_id: str) -> list[str]:
+    """Return the objects with large vectors that commits before ``end`` have put."""
+    seqs = ((path, seq_of(path, table_id)) for path in vectors)
+    return [path for path, seq in seqs if seq is not None and seq < end]
 
 
 def _listed(storage: Storage) -> dict[str, int]:
@@ -186,37 +225,37 @@ def _numbers(paths: Iterable[str]) -> dict[str, int]:
 
 def _checkpoints(storage: Storage) -> list[int]:
     """Return the versions that have checkpoints."""
-    return [n for path, n in _listed(storage).items() if path.endswith(_CHECKPOINT)]
-
-
-def checkpoint_path(seq: int) -> str:
-    """Return the path of the checkpoint of a version.
-
-    >>> checkpoint_path(7)
-    '_delta_log/00000000000000000007.checkpoint.parquet'
-    """
-    return f"{FOLDER}/{seq:020d}{_CHECKPOINT}"
+    return [n for path, n in _listed(storage).items() if path.endswith(CHECKPOINT)]
 
 
 def advanced_checkpoint(storage: Storage, seq: int, definition: TableDefinition) -> bytes | None:
-    """Return the checkpoint of a version, made of the one before it and of later versions, or None
-    if that is not possible.
+    """Return the checkpoint of a version, made of one before it and of later versions, or of all
+    versions, or None if that is not possible.
     """
-    first = max((n for n in _checkpoints(storage) if n < seq), default=-1)
-    if first < 0:
-        return None
-    later = range(first + 1, seq + 1)
-    before, *versions = storage.together(
-        partial(storage.read_if_exists, checkpoint_path(first)),
-        *(partial(storage.read_if_exists, _version_path(number)) for number in later),
-    )
-    if before is None or None in versions:
-        return None
+    first = definition.begin_of_format(DeltaLog.name)
+    starts = (n for n in _checkpoints(storage) if first <= n < seq)
+    for start in [*sorted(starts, reverse=True), first - 1]:
+        content = _advanced(storage, start, seq, definition)
+        if content is not None:
+            return content
+    return None
+
+
+def _advanced(storage: Storage, start: int, seq: int, definition: TableDefinition) -> bytes | None:
+    """Return the checkpoint of a version, made of the one of ``start`` and of later versions. The
+    version before the first one has none.
+    """
+    before = None
+    if start >= definition.begin_of_format(DeltaLog.name):
+        before = storage.read_if_exists(checkpoint_path(start))
+    versions = list[bytes]()
+    numbers = range(start + 1, seq + 1)
+    reads = (partial(storage.read_if_exists, version_path(number)) for number in numbers)
+    for content in storage.each(reads):
+        if content is None:
+            return None
+        versions.append(content)
     try:
         return advanced_bytes(before, versions, definition)
     except (ValueError, KeyError, TypeError, RecursionError, OSError, pa.ArrowException):
         return None
-
-
-def _version_path(seq: int) -> str:
-    return f"{FOLDER}/{seq:020d}.json"

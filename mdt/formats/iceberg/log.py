@@ -112,9 +112,7 @@ class IcebergMetadata(Format):
         """Return True: readers can begin with each version."""
         return True
 
-    def put_start(
-        self, storage: Storage, seq: int, files: FilesOf, definition: TableDefinition
-    ) -> None:
+    def put_start(self, storage: Storage, seq: int, definition: TableDefinition) -> None:
         """Point to a version, unless readers begin with a later one.
 
         A slow publisher would point to an old version, so later ones are looked for.
@@ -176,7 +174,7 @@ class IcebergMetadata(Format):
         storage.delete_many([path for _, path in sorted(ended, reverse=True)])
         storage.delete_many([path for number, path in _objects(storage) if number < end])
 
-    def expire(self, storage: Storage, oldest: int) -> None:
+    def expire(self, storage: Storage, oldest: int, table_id: str) -> None:
         """Delete the versions before ``oldest``, and then what neither it nor a later one names."""
         old_objects = [path for number, path in _objects(storage) if number <= oldest]
         try:
@@ -186,7 +184,7 @@ class IcebergMetadata(Format):
         storage.delete_many([path for n, path in sorted(_versions(storage)) if n < oldest])
         storage.delete_many([path for path in old_objects if path not in needed])
 
-    def delete_unused(self, storage: Storage, readable: FilesOf, table_id: str) -> None:
+    def delete_unused(self, storage: Storage, end: int, table_id: str) -> None:
         """Delete nothing: all objects are in its directory."""
 
 

@@ -141,11 +141,18 @@ def _expected(state: TableState, form: Format, earlier: Earlier) -> Iterator[Obj
     unpublished = {claim.instant for claim in pending(metadata)}
     horizon = snapshot.retention.horizon
     begin = snapshot.definition.begin_of_format(form.name)
-    for seq in form.starts(state.storage, horizon):
-        if max(horizon, begin) <= seq <= snapshot.seq:
-            start, files = start_of(metadata, seq, snapshot), files_at(metadata, seq, snapshot)
-            yield form.start_objects(start, files, earlier)
+    oldest = max(horizon, begin)
+    starts = {n for n in form.starts(state.storage, horizon) if oldest <= n <= snapshot.seq}
+
+    def start(seq: int) -> Objects:
+        derivation = start_of(metadata, seq, snapshot, oldest)
+        return form.start_objects(derivation, files_at(metadata, seq, snapshot), earlier)
+
+    if horizon and horizon in starts:
+        yield start(horizon)
     for record in metadata.records(max(horizon + 1 if horizon else 0, begin), snapshot.seq):
         is_waiting = record.instant in unpublished
         if not is_waiting or state.storage.size(form.path(record.seq)) is not None:
             yield version_objects(metadata, form, record, snapshot, earlier)
+        if record.seq in starts:
+            yield start(record.seq)
