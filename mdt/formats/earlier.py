@@ -52,8 +52,9 @@ class Earlier:
         """Return an object whose content never changes, decoded. ``decode`` gets its path and
         content. Raises as :meth:`read`.
         """
-        found: T | None = self.decoded.get(path)
+        key = f"{path}#derived" if path in self.derived else path
+        found: T | None = self.decoded.get(key)
         if found is None:
             content = self.read(path, bytes_max)
-            found = self.decoded.put(path, decode(path, content), len(content or b""))
+            found = self.decoded.put(key, decode(path, content), len(content or b""))
         return found
