@@ -138,7 +138,7 @@ class History:
             "restore": (1, self._restore),
             "purge": (0.3, table.purge),
             "upgrade": (0.3, lambda: table.upgrade(9)),
-            "add a column": (1, lambda: table.alter(add={f"n{self.ts}": pa.int32()})),
+            "add a column": (1, lambda: table.alter(add={f"n{table.snapshot().seq}": pa.int32()})),
             "drop a column": (0.5, lambda: added and table.alter(drop=added[:1])),
             "index": (0.5, lambda: table.create_index("bitmap(ts)")),
         }
