@@ -36,8 +36,9 @@ class Earlier:
         """Return an object whose content never changes, decoded. ``decode`` gets its path and
         content.
         """
-        found: T | None = self.decoded.get(path)
+        key = f"{path}#derived" if path in self.derived else path
+        found: T | None = self.decoded.get(key)
         if found is None:
             content = self.read(path)
-            found = self.decoded.put(path, decode(path, content), len(content or b""))
+            found = self.decoded.put(key, decode(path, content), len(content or b""))
         return found

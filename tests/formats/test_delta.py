@@ -10,10 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from delta_tables import LOG, state, versions
 from format_views import VIEWS
+from pyroaring import BitMap
 from worlds import MOR, make, rows
 
 import mdt
 from mdt.formats import keeping, twins
+from mdt.formats.data_files import DataFile
 from mdt.formats.delta import checkpoint as checkpoints
 from mdt.formats.delta import log, places, vectors
 from mdt.formats.delta.checkpoint import checkpoint_bytes, is_intact
@@ -207,6 +209,35 @@ def test_a_version_is_not_derived_from_damaged_places(dirty, damage):
     mdt.open(storage).upsert(rows(range(60), 100, 1.0))
     assert mdt.open(storage).check().ok
     assert_every_version_is_read(storage, horizon)
+
+
+PLACES = (".hoodie", vectors.FOLDER, f"{vectors.FOLDER}é", f"{vectors.FOLDER}{'0' * 25}", None)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_objects_stay_if_a_checkpoint_names_no_objects(dirty, place, monkeypatch):
+    storage, table, horizon = dirty
+    path = log.checkpoint_path(horizon)
+    files = pq.read_table(pa.BufferReader(storage.read(path))).to_pylist()
+    for row in files:
+        if row["add"] and row["add"]["deletionVector"]:
+            row["add"]["deletionVector"]["pathOrInlineDv"] = place
+    others = pa.Table.from_pylist([row for row in files if row["add"]], checkpoints._SCHEMA)
+    storage.replace(path, checkpoints._encoded(table.definition, [], others))
+    before = storage.list(vectors.FOLDER)
+    DELTA.expire(storage, horizon, table.definition.table_id)
+    assert storage.list(vectors.FOLDER) == before
+    assert table.repair().ok and table.check().ok
+    assert_every_version_is_read(storage, horizon)
+
+
+@pytest.mark.parametrize("offset", [0, -1, 1.0, True, 10**18, "1", None])
+def test_a_place_outside_of_an_object_is_refused(offset):
+    file = DataFile("a", "", 1, 9999, BitMap(range(1, 9999, 2)))
+    stored = {**vectors.Vectors.of([file], "0" * 32, 7).descriptors["a"]}
+    [sizes] = vectors.vectors_in_log([file])[1].values()
+    assert vectors.is_large_vector(stored, sizes)
+    assert not vectors.is_large_vector({**stored, "offset": offset}, sizes)
 
 
 @pytest.mark.parametrize("limit", ["DELTA_CHECKPOINT_BYTES_MAX", "DELTA_CHECKPOINT_ROWS_MAX"])

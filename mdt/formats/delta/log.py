@@ -187,14 +187,18 @@ class DeltaLog(Format):
         vectors = [info.path for info in storage.list(VECTORS_FOLDER)]
         first = max((n for n in _checkpoints(storage) if n <= oldest), default=0)
         storage.delete_many(sorted(path for path, n in _listed(storage).items() if n < first))
-        if not first or not vectors:
+        files = None
+        if first and vectors:
+            files = large_vectors(storage.read_if_exists(checkpoint_path(first)) or b"")
+        if files is None:
             return
-        files = large_vectors(storage.read_if_exists(checkpoint_path(first)) or b"")
-        if files is not None:
-            named = pc.unique(pc.struct_field(files["vector"], "pathOrInlineDv"))
+        named = pc.unique(pc.struct_field(files["vector"], "pathOrInlineDv"))
+        try:
             needed = set(map(object_of, named.to_pylist()))
-            old = _before(vectors, first, table_id)
-            storage.delete_many([path for path in old if path not in needed])
+        except (ValueError, AttributeError):
+            return  # a repair makes the checkpoint again
+        old = _before(vectors, first, table_id)
+        storage.delete_many([path for path in old if path not in needed])
 
     def delete_unused(self, storage: Storage, end: int, table_id: str) -> None:
         """Delete the large vectors of versions before ``end``."""

@@ -97,7 +97,8 @@ def is_large_vector(stored: Any, sizes: Descriptor) -> bool:
         expected = {**_place(name, offset), **sizes}
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
-    return type(offset) is int and offset > 0 and bool(stored == expected)
+    is_place = type(offset) is int and 0 < offset <= BASE_OBJECT_BYTES
+    return is_place and bool(stored == expected)
 
 
 def objects_with(
