@@ -199,3 +199,29 @@ def goes_on(hudi: HudiSession, path: Path, writer: dict[str, str], draw: random.
     table.delete(rows(ALIKE[30:40], 2000))
     assert RECORD_INDEX not in (read_properties(LocalStorage(path)) or {}).get(PARTITIONS, "")
     compare(hudi, path, ALIKE[8:34])
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", [6, 9])
+def test_hudi_reads_an_index_that_is_older_than_the_timeline(tmp_path, version):
+    """Commits without new keys leave the index as it is, and the instant of its file is archived."""
+    draw, path = random.Random(version), tmp_path / "table"
+    writer = {
+        **WRITER,
+        "hoodie.datasource.write.partitionpath.field": "",
+        "hoodie.datasource.write.keygenerator.class": (
+            "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
+        ),
+    }
+    table = make(path, version, "COPY_ON_WRITE", [])
+    table.insert(rows(ALIKE[:60], 1))
+    for ts in range(2, 162):
+        table.upsert(rows(ALIKE[:3], ts))
+    [base] = (path / FOLDER).glob("*.hfile")
+    instant = base.stem.rpartition("_")[2]
+    assert not any(name.startswith(instant) for name in instants_of_metadata_table(path))
+    with HudiSession(tmp_path / "session") as hudi:
+        hudi.create(path, version, "COPY_ON_WRITE", writer)
+        compare(hudi, path, ALIKE[:20])
+        goes_on(hudi, path, writer, draw)
