@@ -230,7 +230,7 @@ def _ms(work: Callable[[], object], times: int) -> float:
 
 
 def cold(peer: str, code: str, path: str, files: int, where: str, times: int) -> Line:
-    """Return what opening and planning takes in new processes that run ``code``."""
+    """Return the times of opening and planning in new processes that run ``code``."""
     script = f"PATH = {path!r}; WHERE = {where!r}" + code + _COLD_END
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     bytecode = {"PYTHONPYCACHEPREFIX": tempfile.gettempdir() + "/mdt-planning-bytecode", **kept}

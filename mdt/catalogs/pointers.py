@@ -64,7 +64,7 @@ def pointer_of(metadata: Metadata, definition: TableDefinition) -> Pointer | Non
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What readers of a catalog see.
+    """The commit that readers of a catalog see.
 
     Attributes:
         name: The value of the option.
@@ -80,7 +80,7 @@ class Standing:
 
 
 def standing(metadata: Metadata, newest: Snapshot) -> Standing | None:
-    """Return what readers of the catalog see, or None without the option."""
+    """Return the commit that readers of the catalog see, or None without the option."""
     name = metadata.options(newest.definition).iceberg_table
     try:
         pointer = pointer_of(metadata, newest.definition)

@@ -13,6 +13,7 @@ from mdt.hudi.read.loading import (
     load_timeline,
 )
 from mdt.hudi.read.service_metadata import decode_savepoint
+from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.timeline import COMPLETED
 from mdt.metadata.files import paths
 from mdt.stores.storage import Storage
@@ -56,7 +57,12 @@ def replaced_files(storage: Storage, last: str) -> list[ReplacedFile]:
     Raises Corrupt, and Missing if an instant was archived meanwhile.
     """
     table = load_properties(storage)
-    active = load_timeline(storage, table)
+    return _replaced_files(storage, table, load_timeline(storage, table), last)
+
+
+def _replaced_files(
+    storage: Storage, table: TableProperties, active: Timeline, last: str
+) -> list[ReplacedFile]:
     end = _first_held(active)
     old = timeline_of(file for file in active.files if file.time <= last and file.time < end)
     replaced = load_replaced_groups(storage, old)
@@ -85,8 +91,9 @@ def first_needed_instant(storage: Storage, last: str) -> str:
 
     Raises Corrupt, and Missing if an instant was archived meanwhile.
     """
-    active = load_timeline(storage, load_properties(storage))
-    replaced = (file.replaced_at for file in replaced_files(storage, last))
+    table = load_properties(storage)
+    active = load_timeline(storage, table)
+    replaced = (file.replaced_at for file in _replaced_files(storage, table, active, last))
     return min([_first_held(active), *replaced])
 
 
