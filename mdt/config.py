@@ -616,12 +616,6 @@ def _check_formats(options: Options) -> None:
             f"mdt.formats is {','.join(options.formats)}, but every table has the format hudi",
             hint=f"write {','.join([HUDI_FORMAT, *options.formats])}",
         )
-    if len(options.formats) > 1 and options.lock_provider:
-        raise Invalid(
-            "a table that Hudi's writers share (mdt.lock.provider) can have no other format"
-            f" (mdt.formats={','.join(options.formats)}), because they would not keep it",
-            hint="leave one of the options out",
-        )
 
 
 @memo(64)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from mdt.filters import order as order_filter
     from mdt.filters import where as where_filter
     from mdt.formats import registry as formats
-    from mdt.formats import uris
     from mdt.importing import imported_storage
     from mdt.metadata import metadata as metadata_table
     from mdt.metadata.log import leases
@@ -75,7 +74,6 @@ _MODULES = {
     "hudi_metadata": "mdt.commit.hudi_metadata",
     "altering": "mdt.services.history.altering",
     "formats": "mdt.formats.registry",
-    "uris": "mdt.formats.uris",
     "as_of": "mdt.metadata.snapshot.as_of",
     "auto_maintenance": "mdt.services.auto_maintenance",
     "blending": "mdt.write.blending",

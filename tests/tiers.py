@@ -20,6 +20,10 @@ from xml.etree import ElementTree
 RECORDED = Path(__file__).with_name("durations.csv")
 QUICK_SECONDS = 0.05
 TEST_SECONDS = 1.5
+_DYING = (
+    "tests/services/test_adoption.py"
+    "::test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows"
+)
 ALWAYS = (
     "tests/campaigns/test_model.py",
     "tests/campaigns/test_pruning.py",
@@ -29,10 +33,8 @@ ALWAYS = (
     "tests/formats/test_keeping.py::test_its_readers_see",
     "tests/importing/",
     "tests/services/test_adoption.py::test_writers_that_take_turns",
-    "tests/services/test_adoption.py::test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows"
-    "[MERGE_ON_READ-9-True-True-torn]",
-    "tests/services/test_adoption.py::test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows"
-    "[COPY_ON_WRITE-6-False-True-after]",
+    f"{_DYING}[MERGE_ON_READ-9-True-True-torn]",
+    f"{_DYING}[COPY_ON_WRITE-6-False-True-after]",
 )
 """Modules, folders, tests and cases that `make test` never leaves out: lost rows, and what other readers
 see.

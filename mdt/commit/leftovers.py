@@ -195,10 +195,9 @@ def token_of(path: str) -> int | None:
     stored = names.stored_of(path)
     if stored is not None:
         return stored[1]
-    folder, _, name = path.rpartition("/")
-    if paths.is_hudis(path) and folder != paths.merged_dir():
+    if paths.is_hudis(path) and not path.startswith(f"{paths.merged_dir()}/"):
         return None
-    return names.token_of(name)
+    return names.token_of(path.rpartition("/")[2])
 
 
 def _unclaimed_tokens(

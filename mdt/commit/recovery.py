@@ -295,8 +295,8 @@ def _publish_claimed(
             finish_upgrade(metadata, record, snapshot)
             if is_new:
                 keep(metadata, record, snapshot)
-            other_formats.keep(metadata, record, snapshot)
             publish.publish(metadata.storage, record, snapshot.definition)
+            other_formats.keep(metadata, record, snapshot)
         if record.action == "clean" and record.txn in claimed:
             delete_released(metadata, record)
         if is_new:

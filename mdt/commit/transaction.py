@@ -541,8 +541,8 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
             remove_overtaken_bases(metadata, earlier, newest)
             finish_upgrade(metadata, earlier, newest)
             hudi_metadata.keep(metadata, earlier, newest)
-            other_formats.keep(metadata, earlier, newest)
             publish.publish(metadata.storage, earlier, newest.definition)
+            other_formats.keep(metadata, earlier, newest)
         elif seq >= metadata.newest(watched=False).retention.first:
             raise Internal(f"commit record {seq} is missing")
 

@@ -99,13 +99,36 @@ def change_of(
 
 def files_of(snapshot: Snapshot, twins: Twins) -> list[DataFile]:
     """Return all files of a state, sorted by path. O(files)."""
+    bases, twin_files = _live_files(snapshot, twins)
+    stats = _stats_of_snapshot(snapshot, list(bases), snapshot.definition)
+    files = [replace(file, stats=of) for file, of in zip(bases.values(), stats, strict=True)]
+    return _visible([*files, *twin_files])
+
+
+def difference(before: Snapshot, after: Snapshot, record: CommitRecord, twins: Twins) -> Change:
+    """Return the change from a state to a later one, of which ``record`` is the last commit.
+    O(files).
+    """
+    new = twins.of_record(record, _stats_of_record(record, after.definition))
+    old_bases, old_twins = _live_files(before, twins)
+    bases, twin_files = _live_files(after, twins)
+    old = {file.path: file for file in (*old_bases.values(), *old_twins)}
+    changed = {number: file for number, file in bases.items() if old.get(file.path) != file}
+    stats = _stats_of_snapshot(after, list(changed), after.definition)
+    added = [replace(file, stats=of) for file, of in zip(changed.values(), stats, strict=True)]
+    added += [file for file in twin_files if old.get(file.path) != file]
+    staying = {file.path: file for file in (*bases.values(), *twin_files)}
+    removed = [file for path, file in old.items() if staying.get(path) != file]
+    return Change(_visible(removed), _visible(added), new)
+
+
+def _live_files(snapshot: Snapshot, twins: Twins) -> tuple[dict[int, DataFile], list[DataFile]]:
+    """Return the base files of a state by number, without statistics, and the twins."""
     numbers = snapshot.live_numbers
     is_log = snapshot.kind[numbers] == LOG
     bases, logs = numbers[~is_log].tolist(), numbers[is_log].tolist()
-    stats = _stats_of_snapshot(snapshot, bases, snapshot.definition)
-    files = _base_files(snapshot, bases, stats)
-    files += [_twin_file(twin, snapshot) for twin in twins.of_files(snapshot, logs)]
-    return _visible(files)
+    files = dict(zip(bases, _base_files(snapshot, bases), strict=True))
+    return files, [_twin_file(twin, snapshot) for twin in twins.of_files(snapshot, logs)]
 
 
 def _visible(files: Iterable[DataFile]) -> list[DataFile]:
@@ -165,21 +188,14 @@ class _Touched:
         return [number for number in self.bases if number not in self.gone]
 
 
-def _base_files(
-    snapshot: Snapshot, numbers: Sequence[int], stats: Sequence[Mapping[str, Stats]] = ()
-) -> list[DataFile]:
-    """Return the files ``numbers``, none of which is a log file.
-
-    Args:
-        stats: Statistics of each file, or nothing.
-    """
+def _base_files(snapshot: Snapshot, numbers: Sequence[int]) -> list[DataFile]:
+    """Return the files ``numbers``, none of which is a log file, without statistics."""
     facts = snapshot.files.take(_FACTS, np.array(numbers, np.int64))
     rows = zip(numbers, *(column.to_pylist() for column in facts.columns), strict=True)
     files = list[DataFile]()
-    for at, (number, partition, name, size, count) in enumerate(rows):
-        dead, of_file = snapshot.vector(number) or _NO_DEAD, stats[at] if stats else {}
-        path = paths.data_file(partition, name)
-        files.append(DataFile(path, partition, size, count, dead, of_file))
+    for number, partition, name, size, count in rows:
+        dead = snapshot.vector(number) or _NO_DEAD
+        files.append(DataFile(paths.data_file(partition, name), partition, size, count, dead))
     return files
 
 

@@ -1,10 +1,14 @@
 """Other formats of a table, kept by each commit.
 
-:func:`keep` puts the version of a commit record before the record is published. A version is a pure
+:func:`keep` puts the version of a commit record after the record is published. A version is a pure
 function of the state before the commit and its record, so two publishers put the same. After a
 crash in between, readers of the format do not see the commit yet, and the next writer puts what is
 missing. Other content under the name of a version is the commit of another writer, which no reader
 of ours knows. It is refused.
+
+If other Hudi writers write to the table, some records are no state that a reader may see: those of
+an import that takes several, but for the last, and commits that another writer rolled back before
+they were published. Their versions have the files of the version before (:func:`shown`).
 
 A format that is added to a table begins with the version of that commit, which has all files. No
 version before it is derived. The versions of a format that is removed are deleted by whoever
@@ -17,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from mdt.errors import Missing, Unsupported
-from mdt.formats.data_files import Change, DataFile, change_of, files_of
+from mdt.formats.data_files import Change, DataFile, change_of, difference, files_of
 from mdt.formats.derivation import Derivation
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import FilesOf, Format, Objects
@@ -26,6 +30,7 @@ from mdt.formats.twins import Twins
 from mdt.limits import DERIVED_CACHE_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.session import Recent
@@ -36,7 +41,7 @@ _SHOWN_BYTES_MAX = 1 << 16
 
 
 def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
-    """Put the versions of ``record`` and of earlier records that lack theirs. Call it before the
+    """Put the versions of ``record`` and of earlier records that lack theirs. Call it after the
     record is published. Removes a format that ends with ``record``.
 
     Args:
@@ -78,7 +83,7 @@ def derive(
     begins = [newest.definition.begin_of_format(form.name) for form in formats]
     if any(begin < seq for begin in begins):
         before = metadata.state(seq - 1)
-        change = change_of(before, record, definition, twins_of(metadata))
+        change = _change(metadata, before, record, newest)
         horizon = before.retention.followed_by(record.header).horizon
     derivations = []
     for begin in begins:
@@ -89,6 +94,39 @@ def derive(
             derivation = Derivation(record, definition, files, True, begin)
         derivations.append(derivation)
     return derivations
+
+
+def _change(metadata: Metadata, before: Snapshot, record: CommitRecord, newest: Snapshot) -> Change:
+    """Return the change between the states that readers see ``before`` and after a commit."""
+    seq, twins = record.seq, twins_of(metadata)
+    old, new = shown(metadata, seq - 1, newest), shown(metadata, seq, newest)
+    if new < seq:
+        return Change()
+    if old == seq - 1 and record.action != IMPORT:
+        return change_of(before, record, newest.definition.at(seq), twins)
+    before = before if old == seq - 1 else metadata.state(old)
+    return difference(before, _state(metadata, seq, newest), record, twins)
+
+
+def shown(metadata: Metadata, seq: int, newest: Snapshot) -> int:
+    """Return the newest commit up to ``seq`` whose state readers may see. Raises Missing.
+
+    Args:
+        newest: A snapshot with the commits that another Hudi writer has rolled back.
+    """
+    begins = map(newest.definition.begin_of_format, newest.definition.other_formats)
+    first = max((begin for begin in begins if begin <= seq), default=0)
+    while newest.is_shared and seq > first:
+        record = _record(metadata, seq)
+        is_part = record.action == IMPORT and "imported" not in record.header
+        if not is_part and record.instant not in newest.imports.voided:
+            break
+        seq -= 1
+    return seq
+
+
+def _state(metadata: Metadata, seq: int, newest: Snapshot) -> Snapshot:
+    return newest if newest.seq == seq else metadata.state(seq)
 
 
 def start_of(metadata: Metadata, seq: int, newest: Snapshot, oldest: int) -> Derivation:
@@ -139,7 +177,7 @@ def files_at(metadata: Metadata, seq: int, newest: Snapshot) -> FilesOf:
     """Return a function that returns all files of the state ``seq``."""
 
     def files() -> Iterable[DataFile]:
-        state = newest if newest.seq == seq else metadata.state(seq)
+        state = _state(metadata, shown(metadata, seq, newest), newest)
         return files_of(state, twins_of(metadata))
 
     return files

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from mdt.config import HUDI_FORMAT
 from mdt.errors import Invalid
 from mdt.formats.delta.log import DeltaLog
 from mdt.formats.format import Format
 from mdt.formats.iceberg.log import IcebergMetadata
+from mdt.formats.types import Refusal
+from mdt.hudi.partitions import partition_paths, partition_values
 from mdt.metadata.files.file_group import LOG
+from mdt.metadata.snapshot.live_partitions import live_paths
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name
@@ -38,12 +42,28 @@ def ended_formats(definition: TableDefinition) -> list[Format]:
 def refuse_columns(definition: TableDefinition) -> None:
     """Raise Invalid if a format of a new table cannot express a column, or reads it differently."""
     for form in formats_of(definition):
-        for path, column in definition.version.all_paths():
-            name = column.field.name
-            if avro_name(name) != name:
-                _refuse(form, path, f"is {avro_name(name)!r} in files, where its readers look for")
-        for path, why in form.refusals(definition):
+        for path, why in _refusals(form, definition):
             _refuse(form, path, why)
+
+
+def _refusals(form: Format, definition: TableDefinition) -> Iterator[Refusal]:
+    """Yield the columns that a format cannot express, or reads differently."""
+    for path, column in definition.version.all_paths():
+        name = column.field.name
+        if avro_name(name) != name:
+            yield path, f"is {avro_name(name)!r} in files, where its readers look for"
+    yield from form.refusals(definition)
+
+
+def expressible(definition: TableDefinition, partitions: Iterable[str]) -> tuple[str, ...]:
+    """Return the formats besides Hudi that can express the columns of a table, and partitions that
+    another Hudi writer has made.
+    """
+    if not _are_paths_of_values(partitions, definition):
+        return ()
+    return tuple(
+        form.name for form in formats_of(definition) if not any(_refusals(form, definition))
+    )
 
 
 def refuse_alteration(before: Snapshot, definition: TableDefinition) -> bool:
@@ -78,21 +98,43 @@ def refuse_folders(storage: Storage, definition: TableDefinition, formats: Itera
 def _refuse_files(before: Snapshot, added: Iterable[str]) -> None:
     """Raise Invalid if other formats cannot begin with the files of a table.
 
-    Log files are refused, because every later writer would wait while all their rows are copied.
+    Log files with rows are refused, because every later writer would wait while all their rows are
+    copied.
     """
-    title = ", ".join(FORMATS[name].title for name in sorted(added))
-    if before.is_shared:
-        raise Invalid(
-            f"the table cannot have the format {title}, because other Hudi writers have written to"
-            " the table, and would not keep the format",
-            hint="write the rows to a new table with formats=…",
-        )
-    logs = int((before.kind[before.live_numbers] == LOG).sum())
+    title, numbers = ", ".join(FORMATS[name].title for name in sorted(added)), before.live_numbers
+    has_rows = before.rows[numbers] > 0
+    logs = int((has_rows & (before.kind[numbers] == LOG)).sum())
     if logs:
         raise Invalid(
             f"the table cannot have the format {title} yet, because it has {logs} log files",
             hint="t.compact(), and alter the table before other writers update rows",
         )
+    if not before.is_shared:
+        return
+    if not _are_paths_of_values(live_paths(before), before.definition):
+        raise Invalid(
+            f"the table cannot have the format {title}, because a partition path does not follow"
+            " from the values of the partition columns"
+        )
+
+
+def _are_paths_of_values(partitions: Iterable[str], definition: TableDefinition) -> bool:
+    """Return True if partition paths follow from the values in them, which readers take from the
+    paths. Paths of times have none.
+    """
+    if definition.time_path is not None:
+        return True
+    fields, is_hive_style = definition.partition_by, definition.hive_style
+    if not fields:
+        return set(partitions) <= {""}
+    schema = pa.schema([definition.schema.field(name) for name in fields])
+    try:
+        known = sorted(partitions)
+        values = partition_values(known, schema, is_hive_style)
+        codes, made = partition_paths(values, fields, is_hive_style)
+    except (Invalid, IndexError, pa.ArrowException):
+        return False
+    return [made[code] for code in codes.tolist()] == known
 
 
 def _versions_in_use(snapshot: Snapshot) -> list[SchemaVersion]:

@@ -97,21 +97,25 @@ def _parsed(footer: bytes, size: int, path: str) -> ImportedFile:
     return ImportedFile(size, len(footer), zlib.crc32(footer), metadata)
 
 
-def fits(file: ImportedFile, schema: pa.Schema) -> bool:
+def fits(file: ImportedFile, schema: pa.Schema, *, exactly: bool = False) -> bool:
     """Return True if the file can be read in place as the stored columns ``schema``.
 
     Columns may be missing if they may be null, and integers and decimals may be narrower.
+
+    Args:
+        exactly: The columns must have the stored types, because readers of other formats do not
+            convert them.
     """
     try:
         in_file = file.metadata.schema.to_arrow_schema()
         if len(set(in_file.names)) < len(in_file.names):
             return False
-        return all(_fits(in_file, field) for field in schema)
+        return all(_fits(in_file, field, exactly=exactly) for field in schema)
     except (pa.ArrowException, ValueError):
         return False  # a type that Arrow lacks
 
 
-def _fits(in_file: pa.Schema, field: pa.Field) -> bool:
+def _fits(in_file: pa.Schema, field: pa.Field, *, exactly: bool) -> bool:
     if field.name not in in_file.names:
         return bool(field.nullable)
     type = in_file.field(field.name).type
@@ -119,6 +123,8 @@ def _fits(in_file: pa.Schema, field: pa.Field) -> bool:
         return True
     if type.num_fields or field.type.num_fields:
         return _is_alike(type, field.type)
+    if exactly:
+        return False
     [stored] = stored_schema(pa.schema([pa.field("c", type)])).types
     if stored == field.type:
         return True

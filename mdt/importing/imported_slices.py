@@ -61,11 +61,11 @@ class MergedFiles:
 
     def count(self) -> int:
         """Return the number of files."""
-        return len(self.storage.list_dir(paths.merged_dir()))
+        return len(self.storage.list(paths.merged_dir()))
 
     def remove_others(self, known: Container[str]) -> None:
         """Remove the files whose names are not ``known``, which earlier processes left."""
-        for info in self.storage.list_dir(paths.merged_dir()):
+        for info in self.storage.list(paths.merged_dir()):
             if info.path.rpartition("/")[2] not in known:
                 self.storage.delete(info.path)
 
@@ -165,6 +165,7 @@ class Importer:
         stored: The data columns in the types of our files.
         newest: Instant of the newest write in the state. No row of a merged file is newer.
         token: Begin of the random number in the names of merged files.
+        is_exact: True if base files with other types than the stored ones are not read in place.
     """
 
     source: Storage
@@ -174,6 +175,7 @@ class Importer:
     stored: pa.Schema
     newest: str
     token: str = "0"
+    is_exact: bool = False
 
     def import_slice(self, file_slice: FileSlice) -> ImportedSlice:
         """Return a slice of the state as files.
@@ -201,7 +203,7 @@ class Importer:
             text = f"{file_slice.path(base)} has a name that only merged files of mdt have"
             raise Unsupported(text, hint="rename the file")
         file = read_file(self.source, file_slice.path(base), base.size)
-        if not fits(file, self.stored):
+        if not fits(file, self.stored, exactly=self.is_exact):
             return ImportedPart(base.name, BASE, base.instant, 0, base.size, 0)
         return ImportedPart(base.name, BASE, base.instant, 0, base.size, file.rows, file)
 

@@ -412,7 +412,8 @@ class ImportedStorage(Storage):
         """Return the storage of an object."""
         if not _is_private(path):
             return self.source
-        storage = self._merged.storage if paths.is_merged(path) else self._private
+        is_merged = path.startswith(f"{paths.merged_dir()}/")
+        storage = self._merged.storage if is_merged else self._private
         if self._has_log and storage.size(path) is None:
             return self.source
         return storage

@@ -85,10 +85,12 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
     """Return the path of each file -> string[n].  ``table`` has the columns ``partition`` and
     ``name``.
     """
-    is_merged = pc.match_substring(table["name"], paths.MERGED_MARK)
-    folder = pc.if_else(is_merged, paths.merged_dir(), table["partition"])
-    with_folder = pc.binary_join_element_wise(folder, table["name"], "/")
-    return pc.if_else(pc.equal(folder, ""), table["name"], with_folder)
+    names, partitions = table["name"], table["partition"]
+    partitions = pc.if_else(pc.match_substring(names, paths.FLAT_MARK), "", partitions)
+    with_folder = pc.binary_join_element_wise(partitions, names, "/")
+    in_partition = pc.if_else(pc.equal(partitions, ""), names, with_folder)
+    merged = pc.binary_join_element_wise(paths.merged_dir(), in_partition, "/")
+    return pc.if_else(pc.match_substring(names, paths.MERGED_MARK), merged, in_partition)
 
 
 def data_file_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:

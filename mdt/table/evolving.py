@@ -49,7 +49,8 @@ def _alter_for(table: Handle, schema: pa.Schema) -> TableDefinition:
     """
     refuse_repeated(schema.names)
     metadata, attempts = table.metadata, table.options.commit_attempts
-    alter = Alter(lambda definition: evolution(schema, definition), table.definition.commit_action)
+    action = table.definition.commit_action
+    alter = Alter(metadata.storage, lambda definition: evolution(schema, definition), action)
     for attempt in range(1, attempts + 1):
         if _must_compact(table, schema):
             table._commit(Compaction(metadata, table.options, strategy=with_logs))

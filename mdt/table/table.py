@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mdt import late, logs
 from mdt.arguments import flag, one_text
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.config import ALTERABLE, canonical, declaration, parse_options
+from mdt.config import ALTERABLE, FORMATS_OPTION, canonical, declaration, parse_options
 from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, progress_callback
@@ -231,6 +231,7 @@ def adopt(
     key_index: str | None = None,
     scope: str | None = None,
     indexes: Sequence[str] = (),
+    formats: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
     compact: bool = False,
@@ -252,6 +253,7 @@ def adopt(
     key_index, scope, indexes: As for :func:`create`. Key columns, partition columns and the
         ordering field are those of the table. A table with Hudi's bucket index needs the key index
         ``bucket`` with the same number of buckets.
+    formats: As for :func:`create`. Formats besides Hudi are added by a commit at the end.
     compact: Compact file groups with log files at the end, so that no copies of their rows remain.
     dry_run: Return an :class:`AdoptionPlan`, with an estimate of the time, and change nothing.
 
@@ -274,22 +276,26 @@ def adopt(
         key_index=key_index,
         scope=scope,
         indexes=indexes,
+        formats=formats,
         options=given.own,
         compact=flag("compact", compact),
         is_dry=flag("dry_run", dry_run),
     )
-    _require_fixed(definition, given.own)
+    own = {name: value for name, value in given.own.items() if name != FORMATS_OPTION}
+    _require_fixed(definition, own)
     late.given_options.require(definition, given.described)
     if dry_run:
         return plan
     late.adopting.adopt(storage, definition)
-    table = open(storage, given.own)
+    table = open(storage, own)
     with progress_callback(progress, "adopt") as callback:
         late.adopting.import_first(table.metadata, table.options, callback)
     if definition.indexes:
         table.build_indexes(progress=progress)
     if compact:
         table.compact(progress=progress)
+    if len(plan.formats) > 1:
+        table.alter(formats=plan.formats)
     return table
 
 
@@ -337,7 +343,8 @@ def register(table: Table, catalog: Catalog, name: str, *, location: str | None 
 
 
 def release(path: Any, *, storage_options: Mapping[str, object] | None = None) -> None:
-    """End the adoption of a table: remove ``.hoodie/.mdt/``, and leave Hudi's table as it is.
+    """End the adoption of a table: remove ``.hoodie/.mdt/`` and the metadata of other formats, and
+    leave Hudi's table as it is.
 
     path, storage_options: As for :func:`open`.
 

@@ -545,12 +545,12 @@ class Writing(Handle):
         self._prepare_write()
         name = "alter_schema" if alteration else "alter_options"
         operation = late.altering.Alter(
+            self._storage,
             lambda _: alteration,
             self.definition.commit_action,
             beyond_hudi,
             name,
             changes,
-            late.uris.location_of(self._storage),
         )
         result = self._after_write(WriteResult.of(self._commit(operation)))
         if "mdt.durable" in changes:

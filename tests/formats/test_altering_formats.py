@@ -10,7 +10,6 @@ import pytest
 from format_views import VIEWS
 from pausing import Paused
 from reader import bag
-from shared_tables import batch, other_table
 from worlds import COW, MODES, MOR, SCHEMA, as_state, make, rows, survivors
 
 import mdt
@@ -281,17 +280,6 @@ def test_a_state_whose_columns_the_format_cannot_have_is_not_restored(view):
         mdt.Invalid, match=f"the format {view.form.title}: column 'fare' was 'charge'"
     ):
         table.restore(old)
-
-
-def test_tables_of_other_writers_are_refused(view):
-    storage = MemoryStorage()
-    other_table(storage).upsert(batch([1], 1))
-    with pytest.raises(mdt.Invalid, match="an adopted table cannot have other formats"):
-        mdt.adopt(storage, options={"mdt.formats": ",".join(both(view))})
-    table = mdt.adopt(storage)
-    text = f"cannot have the format {view.form.title}, because other Hudi writers have written to the table"
-    with pytest.raises(mdt.Invalid, match=text):
-        table.alter(formats=both(view))
 
 
 def test_a_log_of_others_is_refused(view):

@@ -306,14 +306,11 @@ def test_a_checkpoint_lets_readers_begin_later_and_older_versions_expire(monkeyp
         assert_same_rows(storage, seq)
 
 
-def test_formats_include_hudi_and_are_not_shared_with_its_writers():
+def test_formats_include_hudi():
     schema = pa.schema({"id": pa.string()})
     for formats, text in ((["delta"], "every table has the format hudi"), (["orc"], "mdt.formats")):
         with pytest.raises(mdt.Invalid, match=text):
             mdt.create(MemoryStorage(), schema, ["id"], formats=formats)
-    with pytest.raises(mdt.Invalid, match="share"):
-        options = {"mdt.lock.provider": "storage", "mdt.formats": "hudi,delta"}
-        mdt.create(MemoryStorage(), schema, ["id"], options=options)
     table = mdt.create(MemoryStorage(), schema, ["id"], formats=["hudi"])
     with pytest.raises(mdt.Invalid, match="every table has the format hudi"):
         table.alter(formats=["delta"])

@@ -512,7 +512,8 @@ def test_an_alter_inside_begins_again_after_somebody_wrote_a_log_file(tmp_path):
     table = create(tmp_path / "t", INSIDE, ordering="ts")
     row = {"id": "a", "ts": 1, "s": {"a": 1}, "l": [], "m": []}
     table.upsert([row])
-    operation = Alter(lambda now: evolution(evolved_inside("s"), now), "deltacommit")
+    storage = table.metadata.storage
+    operation = Alter(storage, lambda now: evolution(evolved_inside("s"), now), "deltacommit")
     steps = transaction.steps(table.metadata, operation)
     assert next(steps) == "begun" and next(steps) == "prepared"
     mdt.open(tmp_path / "t").upsert([row])

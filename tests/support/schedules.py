@@ -286,7 +286,7 @@ def alter():
         defaults={"fare": 9.0},
         reorder=["fare", "id"],
     )
-    make = lambda m, d, o: Alter(lambda _: wanted, d.commit_action, beyond_hudi=True)
+    make = lambda m, d, o: Alter(m.storage, lambda _: wanted, d.commit_action, True)
     return acting("alter", make, lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()})
 
 

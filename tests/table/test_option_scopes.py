@@ -154,8 +154,9 @@ def test_options_that_do_not_go_together_are_refused_also_beside_another_who_alt
 ):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.max.file.bytes": 200 << 20})
     small = {"mdt.small.file.bytes": str(150 << 20)}
-    late = Alter(lambda _: Alteration(), "deltacommit", options=small)
-    under_way = steps(mdt.open(tmp_path / "t").metadata, late)
+    metadata = mdt.open(tmp_path / "t").metadata
+    late = Alter(metadata.storage, lambda _: Alteration(), "deltacommit", options=small)
+    under_way = steps(metadata, late)
     assert [next(under_way) for _ in range(4)][-1] == "written"
     table.alter(options={"mdt.max.file.bytes": None})
     refused("is larger than mdt.max.file.bytes", list, under_way)

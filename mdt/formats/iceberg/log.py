@@ -52,6 +52,7 @@ from mdt.limits import (
     ICEBERG_MANIFEST_BYTES_MAX,
     ICEBERG_METADATA_BYTES_MAX,
 )
+from mdt.metadata.log.trusted_names import IMPORT
 from mdt.schema.definition import TableDefinition
 from mdt.session import Recent
 from mdt.stores.storage import Storage
@@ -61,6 +62,7 @@ HINT = f"{FOLDER}/version-hint.text"
 _VERSION = re.compile(r"v([0-9]{1,18})\.metadata\.json")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _OBJECT = re.compile(r"(?:snap-)?([0-9]{1,18})-[a-z0-9-]+\.(?:avro|puffin)")
+_NAME_MAPPING = "schema.name-mapping.default"
 _ENGINE = re.compile(rb'"engine-name"\s*:\s*"([^"]{1,80})"')
 
 
@@ -206,9 +208,15 @@ def _without_files(derivation: Derivation, location: str) -> _State:
     definition = derivation.definition
     metadata = versions.empty(definition.table_id, location, derivation.at_ms, definition)
     if definition.begin_of_format(IcebergMetadata.name):  # older files have no field ids
-        mapping = json.dumps(name_mapping(definition), separators=(",", ":"))
-        metadata["properties"]["schema.name-mapping.default"] = mapping
+        metadata = _with_names(metadata, definition)
     return _State(metadata, ())
+
+
+def _with_names(metadata: versions.Json, definition: TableDefinition) -> versions.Json:
+    """Return metadata for files without field ids, whose columns are known by their names."""
+    mapping = json.dumps(name_mapping(definition), separators=(",", ":"))
+    properties = {**metadata["properties"], _NAME_MAPPING: mapping}
+    return {**metadata, "properties": properties}
 
 
 def _location_now(seq: int, earlier: Earlier) -> str:
@@ -288,6 +296,9 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
     rows = next_row_id, row_id - next_row_id
     snapshot = versions.snapshot_json(before.metadata, derivation, table.uri(path), summary, rows)
     after = versions.followed(before.metadata, derivation, snapshot, row_id)
+    record = derivation.record
+    if record.action == IMPORT or (record.alters and _NAME_MAPPING in after["properties"]):
+        after = _with_names(after, definition)
     content, path = versions.encode(after), versions.version_path(seq)
     earlier.decoded.put(f"{path}#{zlib.crc32(content):08x}", after, len(content))
     return [*objects, (path, content)]

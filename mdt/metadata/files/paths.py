@@ -12,8 +12,10 @@ HUDI = file_names.HUDI
 PRIVATE = f"{HUDI}/.mdt"
 """The directory of the metadata table.  Hudi's readers ignore it."""
 
-MERGED_MARK = "_merged-"
+MERGED_MARK = "_merged"
 """Part of the names of merged files, and of no name that Hudi writes."""
+FLAT_MARK = f"{MERGED_MARK}-"
+"""Part of the names of merged files that earlier versions of mdt put into one directory."""
 
 _SEQ_DIGITS = 20
 
@@ -197,16 +199,18 @@ def properties_checksum() -> str:
 
 
 def data_file(partition: str, name: str) -> str:
-    """Return the path of a data file. Merged files are in a directory of their own, so that other
+    """Return the path of a data file. Merged files are in a directory of their own, so that Hudi's
     readers do not see them.
 
     >>> data_file("city=Oslo", "f-0_1-7-0_20240229120000123.parquet")
     'city=Oslo/f-0_1-7-0_20240229120000123.parquet'
     >>> data_file("city=Oslo", merged_name("f-0", "77-0a1b", "20240229120000123"))
-    '.hoodie/.mdt/merged/f-0_merged-77-0a1b_20240229120000123.parquet'
+    '.hoodie/.mdt/merged/city=Oslo/f-0_merged2-77-0a1b_20240229120000123.parquet'
     """
-    if is_merged(name):
+    if FLAT_MARK in name:
         return f"{merged_dir()}/{name}"
+    if is_merged(name):
+        return f"{merged_dir()}/{partition_file(partition, name)}"
     return partition_file(partition, name)
 
 
@@ -217,7 +221,7 @@ def merged_name(file_id: str, number: str, instant: str) -> str:
         number: The writer's token and hexadecimal digits that make the name unique.
         instant: No row of the file is newer.
     """
-    return f"{file_id}{MERGED_MARK}{number}_{instant}.parquet"
+    return f"{file_id}{MERGED_MARK}2-{number}_{instant}.parquet"
 
 
 def is_merged(name: str) -> bool:

@@ -27,9 +27,10 @@ from mdt.metadata.log.trusted_sections import check_tables
 from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
-VERSION = 4
-"""Version of records that add or remove a format.  Records with the action ``import``, whose files
-other writers wrote, have version 3, those with key maps of older files version 2, others version 1.
+VERSION = 5
+"""Version of records with the action ``import``, whose files other writers wrote.  Before merged
+files were in directories of their partitions, they had version 3.  Records that add or remove a
+format have version 4, those with key maps of older files version 2, others version 1.
 """
 
 _OBJECT_RANGE = [
@@ -255,9 +256,9 @@ def encode(record: CommitRecord) -> bytes:
     version = 1
     if record.rekeys or "maps" in sections:
         version = 2
-    if record.action == names.IMPORT:
-        version = 3
     if record.changes_formats:
+        version = 4
+    if record.action == names.IMPORT:
         version = VERSION
     data = codec.frame(KIND, version, codec.pack(header, sections))
     if len(data) > COMMIT_RECORD_BYTES_MAX:

@@ -132,8 +132,11 @@ def is_data_file(path: Any) -> bool:
     if not isinstance(path, str):
         return False
     partition, _, name = path.rpartition("/")
-    is_merged = partition == paths.merged_dir() and paths.is_merged(name)
-    return (is_merged or is_partition(partition)) and token_of(name) is not None
+    if paths.is_merged(name):
+        partition = partition.removeprefix(paths.merged_dir()).removeprefix("/")
+    if not is_partition(partition) or token_of(name) is None:
+        return False
+    return path == paths.data_file(partition, name)
 
 
 def token_of(name: str) -> int | None:

@@ -17,8 +17,9 @@ import pyarrow as pa
 from mdt import create_table
 from mdt.commit import publish
 from mdt.commit.hudi_metadata import PARTITIONS
-from mdt.config import Options, parse_options
+from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
+from mdt.formats.registry import formats_of, refuse_columns, refuse_folders
 from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.file_slices import FileSlice
@@ -55,6 +56,7 @@ class AdoptionPlan:
             size.
         key_index: The key index.
         indexes: The skipping indexes.
+        formats: The table formats, of which those besides Hudi are added at the end.
         removes_metadata_table: True if Hudi's metadata table is removed before the first write.
         compacts: True if file groups with log files are compacted at the end.
         seconds: Estimated time, from a trial with a few file groups.
@@ -66,6 +68,7 @@ class AdoptionPlan:
     log_bytes: int
     key_index: str
     indexes: tuple[str, ...]
+    formats: tuple[str, ...]
     removes_metadata_table: bool
     compacts: bool
     seconds: float
@@ -77,6 +80,7 @@ def plan_adoption(
     key_index: str | None,
     scope: str | None,
     indexes: Sequence[str],
+    formats: Sequence[str] | None,
     options: Mapping[str, Any] | None,
     compact: bool = False,
     is_dry: bool = False,
@@ -131,17 +135,15 @@ def plan_adoption(
         scope=scope,
         indexes=indexes,
         version=None,
-        formats=None,
+        formats=formats,
         options={**_SHARED, **(options or {}), **_path_options(table, columns)},
     )
-    if definition.other_formats:
-        raise Invalid(
-            f"an adopted table cannot have other formats ({', '.join(definition.other_formats)}),"
-            " because other Hudi writers would not keep them",
-            hint="write the rows to a new table with formats=…",
-        )
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
         raise _other_buckets(definition.key_index)
+    refuse_columns(definition)
+    all_formats = definition.parsed.formats
+    definition = definition.with_options({FORMATS_OPTION: None})
+    refuse_folders(storage, definition, all_formats)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
     bases = [one.base.size for one in state.slices if one.base is not None]
     logs = [log.size for one in state.slices for log in one.logs]
@@ -152,6 +154,7 @@ def plan_adoption(
         sum(logs),
         definition.key_index,
         definition.indexes,
+        all_formats,
         PARTITIONS in table.stored,
         compact,
         _trial_seconds(storage, state, schema, definition.schema) if is_dry else 0.0,
@@ -354,7 +357,7 @@ def import_first(metadata: Metadata, options: Options, progress: Progress | None
 
 
 def release(storage: Storage) -> None:
-    """Remove everything of mdt from an adopted table.
+    """Remove everything of mdt from an adopted table, the metadata of other formats first.
 
     Rows that mdt wrote stay, because they are in Hudi's files. A marker is put first and removed
     last, so that a release that ends early can be repeated.
@@ -365,11 +368,14 @@ def release(storage: Storage) -> None:
     if not objects:
         raise Invalid(f"{storage.url} is not adopted", hint="mdt.adopt(path) adopts a table")
     if paths.released() not in objects:
-        if not Metadata(storage).newest(watched=False).definition.adopted:
+        newest = Metadata(storage).newest(watched=False)
+        if not newest.definition.adopted:
             raise Invalid(
                 f"{storage.url} was created by mdt and is not adopted",
                 hint="Hudi's readers read it as it is; mdt.release ends adoptions only",
             )
+        for form in formats_of(newest.definition):
+            form.remove(storage, newest.seq + 1)
         storage.create(paths.released(), b"")
     storage.delete_many([path for path in objects if path != paths.released()])
     storage.delete(paths.released())

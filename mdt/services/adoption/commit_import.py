@@ -19,7 +19,9 @@ from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.recovery import settle_beside_others
 from mdt.commit.transaction import run
+from mdt.config import FORMATS_OPTION
 from mdt.errors import Missing, Unsupported
+from mdt.formats.registry import expressible
 from mdt.hudi import timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.instants import Timeline, completed_instants
@@ -69,6 +71,7 @@ class ImportPlan(WritePlan):
         total: Number of file groups to import now and later.
         imports: The field ``imported`` of the record, None if more records follow.
         version: The schema version that the record begins, None for the current columns.
+        ended_formats: The formats that the table loses.
     """
 
     state: TableState = field(kw_only=True)
@@ -78,15 +81,7 @@ class ImportPlan(WritePlan):
     total: int = field(kw_only=True)
     imports: Imports | None = field(kw_only=True)
     version: SchemaVersion | None = field(kw_only=True)
-
-
-def _refuse_other_formats(definition: TableDefinition) -> None:
-    if definition.other_formats:
-        raise Unsupported(
-            "another Hudi writer has written to the table, whose other formats"
-            f" ({', '.join(definition.other_formats)}) would not show these rows",
-            hint="write to tables with other formats only with mdt",
-        )
+    ended_formats: Sequence[str] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,6 @@ class CommitImport(Operation[ImportPlan]):
         way that the log cannot describe.
         """
         source = self.metadata.storage
-        _refuse_other_formats(snapshot.definition)
         stored = read_properties(source)
         if stored is not None:
             refuse_version(stored, layout_of(snapshot.definition))
@@ -132,6 +126,8 @@ class CommitImport(Operation[ImportPlan]):
         imports = None
         if len(chosen) == len(groups):
             imports = Imports(instants, voided=voided)
+        partitions = {partition for partition, _ in chosen}
+        ended = _ended_formats(snapshot.definition, version, partitions)
         is_known = instants <= snapshot.imports.instants and voided == snapshot.imports.voided
         return ImportPlan(
             Footprint(txn, everything=True),
@@ -144,6 +140,12 @@ class CommitImport(Operation[ImportPlan]):
             total=len(groups),
             imports=imports,
             version=version,
+            ended_formats=ended,
+            warnings=tuple(
+                f"the table no longer has the format {name}, which cannot express the columns or"
+                " partitions that another Hudi writer has made"
+                for name in ended
+            ),
         )
 
     def _is_done(
@@ -168,6 +170,7 @@ class CommitImport(Operation[ImportPlan]):
             stored,
             _newest(plan.state.timeline),
             str(claim.token),
+            is_exact=bool(snapshot.definition.other_formats),
         )
         steps = slice_steps(
             importer,
@@ -185,11 +188,26 @@ class CommitImport(Operation[ImportPlan]):
             extra["without_changes"] = True  # the old files have been cleaned
         unsettled = unsettled_groups(snapshot.imports.unsettled, steps)
         extra |= import_header(steps, plan.imports, unsettled, plan.version)
+        if plan.ended_formats:
+            formats = snapshot.definition.parsed.formats
+            kept = [name for name in formats if name not in plan.ended_formats]
+            extra["options"] = {FORMATS_OPTION: ",".join(kept)}
         return Changes(imported=tables, extra=extra)
 
     def _report(self, plan: ImportPlan, slices: int) -> None:
         if self.progress is not None:
             self.progress(len(self.done) + slices, len(self.done) + plan.total)
+
+
+def _ended_formats(
+    definition: TableDefinition, version: SchemaVersion | None, partitions: AbstractSet[str]
+) -> list[str]:
+    """Return the formats that cannot express the next columns, or file groups in ``partitions``."""
+    if not definition.other_formats:
+        return []
+    changed = definition if version is None else definition.with_version(version)
+    kept = expressible(changed, partitions)
+    return [name for name in definition.other_formats if name not in kept]
 
 
 def import_commits(metadata: Metadata, progress: Progress | None = None) -> int:

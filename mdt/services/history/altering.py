@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +22,17 @@ from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import FORMATS_OPTION
 from mdt.errors import Invalid
 from mdt.formats.registry import refuse_alteration
-from mdt.metadata.files.file_group import LOG
+from mdt.formats.uris import location_of
+from mdt.importing.imported_files import fits, read_file
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE, LOG
 from mdt.metadata.skipping_indexes import named_spec
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.alter import Alteration, apply_alteration
 from mdt.schema.definition import TableDefinition
 from mdt.schema.header_fields import present
 from mdt.schema.versions import Column, SchemaVersion, version_of
+from mdt.stores.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +48,18 @@ class Alter(Operation[AlterPlan]):
     """The alter operation.
 
     Attributes:
+        storage: The table.
         find_alteration: Function from the current definition to the requested alteration.
         beyond_hudi: True to allow changes that other readers of the directory read differently.
         options: As returned by :func:`mdt.config.changed_options`.
-        location: Location of the table, for formats with absolute paths.
     """
 
+    storage: Storage
     find_alteration: Callable[[TableDefinition], Alteration]
     action: str
     beyond_hudi: bool = False
     name: str = "alter_schema"
     options: Mapping[str, str | None] = field(default_factory=dict)
-    location: str = ""
 
     def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
         """Return the next version. Raises Invalid with a reason if that is not possible."""
@@ -64,11 +69,11 @@ class Alter(Operation[AlterPlan]):
         options = self.options if changed is not definition else {}
         alteration = self.find_alteration(definition)
         if not alteration:
-            has_more = refuse_alteration(snapshot, changed)
+            has_more = self._adds_formats(snapshot, changed)
             footprint = Footprint(txn, alters=True, everything=has_more)
             return AlterPlan(footprint, is_needed=bool(options), options=options)
         version = apply_alteration(definition, alteration, snapshot.seq + 1)
-        has_more = refuse_alteration(snapshot, changed.with_version(version))
+        has_more = self._adds_formats(snapshot, changed.with_version(version))
         if not self.beyond_hudi:
             _refuse("answer differently", list(hudi_differences(definition, version)), "")
             _refuse("fail", list(_log_file_problems(snapshot, version)), "compact() first; or ")
@@ -84,8 +89,33 @@ class Alter(Operation[AlterPlan]):
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
         if FORMATS_OPTION in plan.options:
-            extra |= {"location": self.location}
+            extra |= {"location": location_of(self.storage)}
         return Changes(extra=extra)
+
+    def _adds_formats(self, snapshot: Snapshot, changed: TableDefinition) -> bool:
+        """Return True if the table gets other formats. Raises Invalid if they cannot express it."""
+        has_more = refuse_alteration(snapshot, changed)
+        if has_more and snapshot.is_shared:
+            _refuse_other_types(self.storage, snapshot)
+        return has_more
+
+
+def _refuse_other_types(storage: Storage, snapshot: Snapshot) -> None:
+    """Raise Invalid if a column has another type in a base file than in the table, because readers
+    of other formats do not convert it. Reads all footers.
+    """
+    live = snapshot.live_numbers
+    numbers = live[(snapshot.rows[live] > 0) & (snapshot.kind[live] == BASE)]
+    facts = snapshot.files.take(("partition", "name", "size"), numbers).to_pylist()
+    files = [(paths.data_file(row["partition"], row["name"]), row["size"]) for row in facts]
+    footers = storage.each(partial(read_file, storage, *file) for file in files)
+    for (path, _), footer in zip(files, footers, strict=True):
+        if not fits(footer, snapshot.definition.schema, exactly=True):
+            raise Invalid(
+                f"the table cannot have other formats yet: a column of {path} has another type than"
+                " in the table, which their readers do not convert",
+                hint="t.insert_overwrite(…) with the rows of its partition writes them again",
+            )
 
 
 def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:

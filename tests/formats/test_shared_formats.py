@@ -1,0 +1,318 @@
+"""Other formats of tables that other Hudi writers write, too."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from delta_tables import newest_version as newest_of_delta
+from format_views import VIEWS
+from hidden import HiddenMetadata
+from hudi_tables import ZIPS, unpacked
+from hudis_rollback import roll_back
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from other_writer import OtherWriter
+from reader import bag
+from shared_tables import SCHEMA, batch, other_table, rows_of
+from worlds import MODES
+
+import mdt
+from mdt.formats.keeping import shown
+from mdt.services.checking.problems import Kind
+from mdt.stores.storage import MemoryStorage, open_storage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+VERSIONS = (6, 9)
+CITIES = ("Oslo", "Rome")
+BOTH = ["hudi", "delta", "iceberg"]
+RETAIN = {"mdt.formats.retain.hours": 0}
+
+kinds = pytest.mark.parametrize("table_type", TYPES)
+layouts = pytest.mark.parametrize("version", VERSIONS)
+
+
+def shared(table_type="MERGE_ON_READ", version=6, formats=BOTH, **named):
+    """Return the table of another writer with some rows, and the same table adopted with
+    formats.
+    """
+    storage = MemoryStorage()
+    theirs = other_table(storage, table_type, version)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.upsert(batch([1, 2, 20], 2))
+    return theirs, mdt.adopt(storage, formats=formats, **named), storage
+
+
+def assert_same_rows(storage, schema=SCHEMA, *, everywhere=True):
+    """Assert that readers of each format see each commit as ours do."""
+    t = mdt.open(storage)
+    metadata, newest = t.metadata, t.metadata.newest(watched=False)
+    for view in VIEWS.values():
+        assert view.newest_version(storage) == newest.seq
+        first = max(1, newest.retention.horizon, newest.definition.begin_of_format(view.form.name))
+        for seq in range(first if everywhere else newest.seq, newest.seq + 1):
+            ours = t.scan(as_of=shown(metadata, seq, newest)).to_arrow()
+            assert bag(view.rows(storage, schema, seq)) == bag(ours), (view.form.name, seq)
+
+
+@kinds
+@layouts
+def test_readers_see_the_commits_of_both_writers(table_type, version):
+    theirs, ours, storage = shared(table_type, version, key_index="record")
+    assert ours.formats()["behind"].to_pylist() == [0, 0, 0]
+    assert_same_rows(storage)
+    theirs.upsert(batch([1, 30], 3))
+    theirs.delete([{"id": 3, "city": "Oslo"}])
+    theirs.upsert(batch([40], 3, "Rome"))
+    ours.refresh()
+    assert_same_rows(storage)
+    ours.upsert(batch([1, 2, 50], 4))
+    theirs.upsert(batch([2, 50], 5))
+    theirs.compact()
+    ours.delete([{"id": 50, "city": "Oslo"}])
+    theirs.cluster(by=["v"])
+    ours.upsert(batch([2, 60], 6))
+    assert_same_rows(storage)
+    assert rows_of(theirs) == rows_of(ours) == rows_of(mdt.open(HiddenMetadata(storage)))
+    assert ours.check().ok
+    ours.compact()
+    ours.clean(retain_commits=1)
+    assert_same_rows(storage)
+    assert ours.check().ok
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ours", "theirs"]),
+        st.sampled_from(["upsert", "upsert", "delete", "compact", "cluster", "overwrite", "clean"]),
+        st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True),
+        st.sampled_from(CITIES),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@layouts
+@kinds
+@settings(max_examples=12)
+@given(steps=STEPS)
+def test_readers_see_random_turns(table_type, version, steps):
+    storage = MemoryStorage()
+    sides = {"theirs": other_table(storage, table_type, version)}
+    sides["theirs"].upsert(batch([1, 2, 3], 0))
+    sides["ours"] = mdt.adopt(storage, formats=BOTH)
+    sides["ours"].alter(options=RETAIN)
+    for number, (side, action, ids, city) in enumerate(steps, 1):
+        act(sides[side], action, ids, city, number)
+        sides["ours"].refresh()
+        assert_same_rows(storage)
+    report = sides["ours"].check()
+    assert report.ok, report
+
+
+def act(t, action, ids, city, number):
+    if action == "upsert":
+        t.upsert(batch(ids, number, city))
+    elif action == "delete":
+        t.delete([{"id": id, "city": city} for id in ids])
+    elif action == "compact":
+        t.compact()
+    elif action == "cluster":
+        t.cluster(by=["v"])
+    elif action == "clean":
+        t.clean(retain_commits=2)
+    else:
+        t.insert_overwrite(batch(ids, number, city))
+
+
+@kinds
+@layouts
+def test_a_commit_that_another_writer_rolled_back_is_in_no_version(table_type, version):
+    _, ours, storage = shared(table_type, version)
+    begin = ours.snapshot().seq
+    whole = FaultyStorage(storage.copy())
+    mdt.open(whole).upsert(batch([1, 50], 9))
+    log = "put_if_absent .hoodie/.mdt/log/"
+    [fail_at] = [n for n, one in enumerate(whole.operations, 1) if one.startswith(log)]
+    with pytest.raises(Crash):
+        mdt.open(FaultyStorage(storage, fail_at, "after")).upsert(batch([1, 50], 9))
+    roll_back(storage)
+    assert newest_of_delta(storage) == begin
+    t = mdt.open(storage)
+    t.refresh()
+    t.upsert(batch([2], 9))
+    newest = t.metadata.newest()
+    assert shown(t.metadata, begin + 1, newest) == begin
+    assert_same_rows(storage)
+    assert t.check().ok
+
+
+@kinds
+def test_readers_see_no_part_of_a_large_import(table_type, monkeypatch):
+    theirs, ours, storage = shared(table_type)
+    monkeypatch.setattr("mdt.importing.imported_steps.IMPORTED_FILES_PER_RECORD_MAX", 2)
+    for number in range(4):
+        theirs.insert_overwrite(batch([number, 70 + number], 5, f"C{number}"))
+    theirs.upsert(batch([1, 2], 5))
+    whole = FaultyStorage(storage.copy())
+    mdt.open(whole).refresh()
+    records = [one for one in whole.operations if one.startswith("put_if_absent .hoodie/.mdt/log")]
+    assert len(records) > 2
+    before, crashes = rows_of(ours), 0
+    for n, operation in enumerate(whole.operations, 1):
+        if "/log/" not in operation and "_delta_log" not in operation:
+            continue
+        copy = storage.copy()
+        with pytest.raises(Crash):
+            mdt.open(FaultyStorage(copy, n, "after")).refresh()
+        crashes += 1
+        found = VIEWS["delta"].rows(copy, SCHEMA, None)
+        assert bag(found) in (bag(mdt.open(copy).scan().to_arrow()), bag_of(before, ours))
+        t = mdt.open(copy)
+        t.upsert(batch([99], 6))
+        assert_same_rows(copy)
+        assert t.check().ok
+    assert crashes >= 6
+
+
+def bag_of(_, t):
+    return bag(t.scan(as_of=t.metadata.newest(watched=False).seq).to_arrow())
+
+
+@kinds
+@layouts
+def test_a_crash_at_any_change_beside_another_writer_is_mended(table_type, version):
+    theirs, _, storage = shared(table_type, version)
+    theirs.upsert(batch([4, 40], 3))
+    fail_at, died = 0, True
+    while died:
+        fail_at += 1
+        for mode in MODES[:1]:
+            copy = storage.copy()
+            try:
+                mdt.open(FaultyStorage(copy, fail_at, mode)).upsert(batch([1, 50], 7))
+                died = False
+            except Crash:
+                pass
+            if fail_at % 2:
+                roll_back(copy)
+            mdt.open(OtherWriter(copy)).upsert(batch([2, 60], 8))
+            again = mdt.open(copy)
+            again.upsert(batch([3], 9))
+            again.abort()
+            assert_same_rows(copy)
+            assert rows_of(again) == rows_of(mdt.open(HiddenMetadata(copy)))
+            report = again.check()
+            assert report.ok, (fail_at, report)
+    assert fail_at > 10
+
+
+@kinds
+def test_files_with_narrower_columns_are_copied_for_readers_that_do_not_convert(table_type):
+    theirs, ours, storage = shared(table_type)
+    small = {"small": pa.int32()}
+    theirs.alter(add=small)
+    row = {"id": 1, "city": "Oslo", "v": 9, "note": "n", "small": 7}
+    theirs.upsert([row])
+    ours.refresh()
+    with_small = SCHEMA.append(pa.field("small", pa.int32()))
+    assert_same_rows(storage, with_small, everywhere=False)
+    theirs.alter(widen={"small": pa.int64()})
+    theirs.upsert([{**row, "id": 2, "small": 2**40}])
+    ours.refresh()
+    wide = SCHEMA.append(pa.field("small", pa.int64()))
+    assert ours.schema == wide
+    assert_same_rows(storage, wide, everywhere=False)
+    ours.upsert([{**row, "id": 3, "small": 2**41}])
+    assert_same_rows(storage, wide, everywhere=False)
+    assert ours.check().ok
+
+
+def test_formats_cannot_begin_with_files_whose_columns_have_other_types():
+    storage = MemoryStorage()
+    theirs = other_table(storage, "COPY_ON_WRITE")
+    theirs.alter(add={"small": pa.int32()})
+    row = {"id": 1, "city": "Oslo", "v": 9, "note": "n", "small": 7}
+    theirs.upsert([row])
+    theirs.alter(widen={"small": pa.int64()})
+    theirs.upsert([{**row, "id": 2, "city": "Rome"}])
+    ours = mdt.adopt(storage)
+    with pytest.raises(mdt.Invalid, match="has another type than in the table"):
+        ours.alter(formats=BOTH)
+    ours.insert_overwrite(ours.scan("city = 'Oslo'").to_arrow())
+    ours.alter(formats=BOTH)
+    assert_same_rows(storage, ours.schema)
+
+
+def test_a_format_that_cannot_express_a_new_column_ends_with_the_import(caplog):
+    theirs, ours, storage = shared()
+    at = pa.array([1], pa.timestamp("ms", "UTC"))
+    theirs.alter(add={"at": at.type})
+    theirs.upsert(batch([5], 5).append_column("at", at))
+    ours.refresh()
+    assert "no longer has the format iceberg" in caplog.text
+    assert ours.formats()["format"].to_pylist() == ["hudi", "delta"]
+    assert storage.list("_delta_log") and not storage.list("metadata")
+    ours.upsert(batch([6], 6).append_column("at", at))
+    assert rows_of(ours) == rows_of(theirs)
+    found = VIEWS["delta"].rows(storage, ours.schema, None)
+    assert bag(found) == bag(ours.scan().to_arrow())
+    assert ours.check().ok
+
+
+def test_a_release_removes_other_formats():
+    storage = MemoryStorage()
+    theirs = other_table(storage)
+    theirs.upsert(batch([1, 2], 1))
+    before = {info.path: storage.read(info.path) for info in storage.list("")}
+    plan = mdt.adopt(storage, options={"mdt.formats": "hudi,delta,iceberg"}, dry_run=True)
+    assert plan.formats == ("hudi", "delta", "iceberg")
+    assert {info.path for info in storage.list("")} == before.keys()
+    t = mdt.adopt(storage, options={"mdt.formats": "hudi,delta,iceberg"})
+    assert_same_rows(storage)
+    assert t.check().ok
+    mdt.release(storage)
+    left = {info.path: storage.read(info.path) for info in storage.list("")}
+    assert {path: left[path] for path in before} == before
+    assert all(path.startswith(".hoodie/") for path in left.keys() - before.keys())
+
+
+def test_an_adoption_is_refused_beside_files_of_another_program():
+    storage = MemoryStorage()
+    other_table(storage).upsert(batch([1], 1))
+    storage.create("_delta_log/00000000000000000000.json", b"{}")
+    with pytest.raises(mdt.Invalid, match="_delta_log has files already"):
+        mdt.adopt(storage, formats=["hudi", "delta"])
+    assert not storage.list(".hoodie/.mdt")
+
+
+def test_a_table_of_ours_with_formats_takes_the_commits_of_another_writer():
+    storage = MemoryStorage()
+    ours = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], formats=BOTH)
+    ours.upsert(batch([1, 2, 3], 1))
+    theirs = mdt.adopt(OtherWriter(storage))
+    theirs.upsert(batch([2, 9], 2))
+    theirs.upsert(batch([4], 2, "Rome"))
+    ours.upsert(batch([3, 5], 3))
+    assert rows_of(ours) == rows_of(theirs)
+    assert_same_rows(storage)
+    assert ours.check().ok
+
+
+@pytest.mark.skipif(not ZIPS, reason="no fixtures")
+@pytest.mark.parametrize("file", ZIPS, ids=lambda file: file.stem)
+def test_tables_of_hudi_are_read_by_others(file, tmp_path):
+    path = unpacked(file, tmp_path)
+    try:
+        t = mdt.adopt(path, formats=BOTH)
+    except mdt.MdtError as error:
+        assert "cannot" in str(error) or "compact" in str(error), error
+        pytest.skip(str(error)[:80])
+    ours = bag(t.scan().to_arrow())
+    schema, storage = t.schema, open_storage(path)
+    for view in VIEWS.values():
+        assert bag(view.rows(storage, schema, None)) == ours
+        for reader, found in view.others_rows(path, schema, None):
+            assert bag(found) == ours, reader
+    assert not [problem for problem in t.check().problems if problem.kind is Kind.FORMAT]
