@@ -16,15 +16,18 @@ import pytest
 from compare_states import EQUAL, difference
 from counting import count
 from follower import Follower, replayable, rows_of
+from format_views import VIEWS
 from hudi_kinds import COMMIT_TIME
 from hudi_session import HudiSession, Refused
 from our_steps import HudiIsAtWork, OurSteps
 from random_steps import FOLLOWED, LAZY, RandomSteps
+from reader import bag
 
 import mdt
 from mdt.errors import Expired
 from mdt.hudi.avro_schema import META_FIELDS
 from mdt.services.reclaiming import cleaning
+from mdt.stores.storage import LocalStorage
 
 HISTORIES = int(os.environ.get("MDT_HUDI_TURNS", "3"))
 STEPS = int(os.environ.get("MDT_HUDI_STEPS", "15"))
@@ -35,6 +38,9 @@ KILLED = 0.08
 KILLED_AFTER_SECONDS_MAX = 2.5
 WRITES = {"commit", "deltacommit", "replacecommit", "compaction"}
 OUR_OPTIONS = {"mdt.rollback.after.seconds": 1, "mdt.metadata.compact.records": 3}
+FORMATS = ["hudi", "delta", "iceberg"]
+WITH_FORMATS = 0.6
+"""Part of the tables that are Delta and Iceberg tables, too."""
 ARCHIVE_RECORDS = 2
 """Records that our cleaning removes from the log at least, instead of more than a history has."""
 
@@ -87,14 +93,18 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
         hudi.create(path, steps.version, steps.kind, steps.options)
         step(hudi, path)
         adopt(path, draw, has_buckets="BUCKET" in steps.options.values())
+    if random.Random(f"formats {seed}").random() < WITH_FORMATS:
+        done.append("other formats")
+        mdt.open(path).alter(formats=FORMATS)
     ours, follower = OurSteps(str(seed), path), Follower(hudi, path, name)
     refused, killed, is_open = 0, 0, False
     for _ in range(STEPS):
         before = data_rows(follower, ours)
-        states = None
+        states, is_imported = None, False
         if draw.random() < 0.5 and not is_open:
             try:
                 name, states = ours.next(before)
+                is_imported = True
             except HudiIsAtWork as error:
                 refused += 1
                 name, states = f"refused {error}", [before]
@@ -130,12 +140,30 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
         assert difference(follower.rows, rows) == EQUAL
         if states is not None:
             assert data_rows(follower, ours) in states
+        if is_imported:
+            read_other_formats(path)
     count("turns of two writers", STEPS)
     count("turns that were refused", refused)
     count("writers of Hudi that were killed", killed)
     first = mdt.open(path).metadata.newest(watched=False).retention.first
     count("records that our cleaning removed from the log", first)
     assert refused <= REFUSED_MAX * STEPS
+
+
+def read_other_formats(path: Path) -> None:
+    """Assert that readers of the table's other formats have the rows of its log. After the death of
+    a writer they may be behind.
+    """
+    t = mdt.open(path)
+    newest = t.metadata.newest(watched=False)
+    if not newest.definition.other_formats or any(t.formats()["behind"].to_pylist()):
+        return
+    schema, rows = newest.definition.declared, bag(t.scan().to_arrow())
+    for view in (VIEWS[name] for name in newest.definition.other_formats):
+        assert bag(view.rows(LocalStorage(str(path)), schema, None)) == rows, view.form.name
+        for reader, found in view.others_rows(path, schema, None):
+            assert bag(found) == rows, reader
+        count("looks of other formats at tables that Hudi writes")
 
 
 def require_no_commit_of_ours_in_the_way(path: Path, error: Refused) -> None:
