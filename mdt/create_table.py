@@ -50,6 +50,7 @@ _TABLE_TYPES = {
     "cow": COPY_ON_WRITE,
 }
 _VERSION = "mdt.table.version"
+_NEW_VERSIONS = (6, 9)
 _BEHIND_ALL = "\U0010ffff"
 """Sorts after every name."""
 
@@ -144,7 +145,7 @@ def define(
         hudi_version=parsed.table_version,
         packages=packages_of([key_index, *index_specs]),
     )
-    layout_of(definition)
+    _refuse_version(definition)
     require_unique_keys(definition)
     refuse_columns(definition)
     return definition
@@ -175,6 +176,16 @@ def _with_formats(options: dict[str, str], formats: Sequence[str] | None) -> dic
             hint="set one of them",
         )
     return given
+
+
+def _refuse_version(definition: TableDefinition) -> None:
+    """Raise Unsupported for a table version in which no new table is made."""
+    layout_of(definition)
+    if definition.hudi_version not in _NEW_VERSIONS:
+        raise Unsupported(
+            f"mdt creates no tables of version {definition.hudi_version}",
+            hint="create one of version 6 or 9; mdt.adopt(path) adopts those of Hudi",
+        )
 
 
 def _table_type(value: object) -> str:

@@ -18,7 +18,7 @@ from mdt.errors import Unsupported
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
 from mdt.hudi.timeline import Archive, Instant, InstantContent
 from mdt.hudi.v6 import Version6
-from mdt.hudi.v9 import Version9
+from mdt.hudi.v9 import Version8, Version9
 from mdt.schema.definition import TableDefinition
 
 
@@ -31,6 +31,8 @@ class Layout(Protocol):
 
     Attributes:
         version: Value of ``hoodie.table.version``.
+        versions: Values of it with which writers of this layout go on. Hudi 1.1 and newer upgrade
+            version 8 with their first write, and change no instant and no data.
         has_completions: True if the names of completed instants have completion times.
         has_positions: True if all readers accept positions of replaced rows in log blocks.
         archive: Directory of Hudi's archive of instants.
@@ -41,6 +43,7 @@ class Layout(Protocol):
     """
 
     version: int
+    versions: Sequence[int]
     has_completions: bool
     has_positions: bool
     timeline: str
@@ -216,7 +219,7 @@ class Layout(Protocol):
         ...
 
 
-LAYOUTS: dict[int, Layout] = {6: Version6(), 9: Version9()}
+LAYOUTS: dict[int, Layout] = {6: Version6(), 8: Version8(), 9: Version9()}
 """Table version -> its layout."""
 
 

@@ -48,6 +48,7 @@ class Version6:
     """The layout of table version 6. All names of instants come from :meth:`path_of`."""
 
     version = 6
+    versions: Sequence[int] = (6,)
     has_completions = False
     has_positions = False
     timeline = HUDI

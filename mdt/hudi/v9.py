@@ -53,6 +53,7 @@ class Version9(Version6):
     """The layout of table version 9: what differs from version 6."""
 
     version = 9
+    versions: Sequence[int] = (9,)
     has_completions = True
     has_positions = True
     timeline = f"{HUDI}/timeline"
@@ -198,3 +199,12 @@ class Version9(Version6):
     ) -> Archive:
         """Return a Parquet file with the instants, and a manifest with all valid files."""
         return avro_bodies.history_files.add(self.archive, existing, read, instants)
+
+
+class Version8(Version9):
+    """The layout of table version 8, which Hudi 1.0 writes. It differs from version 9 in properties
+    and in Hudi's metadata table only, so mdt adopts such tables and creates none.
+    """
+
+    version = 8
+    versions: Sequence[int] = (8, 9)

@@ -42,6 +42,7 @@ class OtherLayout(Version6):
     """
 
     version = 9
+    versions = (9,)
     timeline = ".hoodie/timeline"
 
     def path_of(self, instant):

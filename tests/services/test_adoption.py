@@ -537,7 +537,7 @@ def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
         ("cow_v6_simplekeygen_hivestyle_no_metafields", "no meta columns"),
         ("cow_v6_timebasedkeygen_nonhivestyle", "not made of one integer column"),
         ("cow_v9_timebasedkeygen_nonhivestyle", "not made of one integer column"),
-        ("mor_avro_v8_trips_8i3u1d", "it has version 8, and mdt adopts version 6, 9"),
+        ("cow_v8_simplekeygen_hivestyle_no_metafields", "no meta columns"),
     ],
 )
 def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):

@@ -296,7 +296,7 @@ def refuse_version(stored: Mapping[str, str], layout: Layout) -> None:
             hint=_MEND_PROPERTIES,
         )
     version = stored.get(properties.VERSION, "")
-    if version != str(layout.version):
+    if version not in map(str, layout.versions):
         raise Unsupported(
             f"hoodie.properties has table version {version or '(none)'}: another Hudi writer has"
             f" changed it from version {layout.version}, and mdt does not know its commits",
