@@ -12,7 +12,7 @@ from mdt.commit.hudi_metadata import PARTITIONS, is_kept, remove_metadata_table
 from mdt.errors import MdtError
 from mdt.hudi.metadata_table_files import COLUMN_STATS, RECORD_INDEX
 from mdt.hudi.read.loading import load_properties, load_timeline
-from mdt.hudi.read.metadata_state import FOLDER
+from mdt.hudi.read.metadata_state import FOLDER, load_metadata_table
 from mdt.hudi.read.metadata_table import load_files_from_metadata
 from mdt.metadata import references
 from mdt.metadata.files import paths
@@ -84,7 +84,10 @@ def _compare(state: TableState) -> Iterator[Problem]:
     for path, size in zip(others, sizes, strict=True):
         if size is None:
             yield Problem(path, -1, "Hudi's metadata table lists a missing file", Kind.LISTING)
+    table = load_metadata_table(storage)
+    if table is None:
+        return  # another process has removed it
     if COLUMN_STATS in partitions.split(","):
-        yield from hudi_statistics.compare(metadata, snapshot, timeline)
+        yield from hudi_statistics.compare(metadata, snapshot, table, timeline)
     if RECORD_INDEX in partitions.split(","):
-        yield from hudi_locations.compare(metadata, snapshot, timeline)
+        yield from hudi_locations.compare(metadata, snapshot, table, timeline)
