@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from mdt.commit import hudi_archive
 from mdt.commit.hudi_metadata import remove_metadata_table, replace_properties
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
 from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
-from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import UPGRADE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.stores.storage import Storage
 
 _OLD = LAYOUTS[6]
 _NO_CONTENT = b'{"partitionToWriteStats":{},"operationType":"UNKNOWN"}'
@@ -76,15 +75,4 @@ def _move_archive(metadata: Metadata, newest: Snapshot, layout: Layout) -> None:
             instant = Instant(row["instant"], action, COMPLETED, row["instant"])
             entries.append(InstantContent(instant, layout.upgraded(instant, _NO_CONTENT)[1]))
     if entries:
-        entries.sort(key=lambda entry: entry.instant.time)
-        _add_to_history(storage, layout, entries)
-
-
-def _add_to_history(storage: Storage, layout: Layout, entries: list[InstantContent]) -> None:
-    existing = {info.path: info.size for info in storage.list_dir(layout.archive)}
-    read = partial(storage.read_whole, bytes_max=FRAME_BYTES_MAX)
-    archive = layout.archived(existing, read, entries)
-    for path, content in archive.files:
-        storage.replace(path, content)
-    if storage.put_if_absent(*archive.commit) and archive.pointer is not None:
-        storage.replace(*archive.pointer)
+        hudi_archive.add(storage, layout, sorted(entries, key=lambda entry: entry.instant.time))

@@ -55,15 +55,14 @@ Read = Callable[[str], bytes]
 
 
 def add(
-    folder: str, existing: Mapping[str, int], read: Read, instants: Sequence[InstantContent]
+    folder: str, existing: Sequence[str], read: Read, instants: Sequence[InstantContent]
 ) -> Archive:
     """Return the objects that add ``instants`` to the history in ``folder``.
 
     Instants that a writer had added before it died are not added again. Arguments as in
     :meth:`mdt.hudi.layout.Layout.archived`.
     """
-    sizes = {path.rpartition("/")[2]: size for path, size in existing.items()}
-    manifests = sorted(int(match[1]) for match in map(MANIFEST.fullmatch, sizes) if match)
+    manifests = _manifests(existing)
     files: dict[str, int] = {}
     if manifests:
         path = f"{folder}/manifest_{manifests[-1]}"
@@ -80,9 +79,25 @@ def add(
     return Archive(
         [(f"{folder}/{name}", written[name]) for name in written if name in files],
         (f"{folder}/manifest_{number}", _manifest(files)),
-        (f"{folder}/{VERSION}", str(number).encode()),
         outdated,
     )
+
+
+def pointer(folder: str, existing: Sequence[str]) -> tuple[str, bytes] | None:
+    """Return (path, content) of the object with the number of the newest manifest, None without
+    manifests.
+
+    >>> pointer("history", ["history/manifest_1", "history/manifest_12"])
+    ('history/_version_', b'12')
+    """
+    manifests = _manifests(existing)
+    return (f"{folder}/{VERSION}", str(manifests[-1]).encode()) if manifests else None
+
+
+def _manifests(paths: Sequence[str]) -> list[int]:
+    """Return the numbers of the manifests, ascending."""
+    names = (path.rpartition("/")[2] for path in paths)
+    return sorted(int(match[1]) for match in map(MANIFEST.fullmatch, names) if match)
 
 
 def _without_archived(

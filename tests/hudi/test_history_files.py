@@ -8,6 +8,7 @@ import pytest
 from worlds import MOR, as_state, assert_clean, make, ours, rows, tables_of, theirs
 
 import mdt
+from mdt.commit import hudi_archive
 from mdt.errors import Corrupt
 from mdt.hudi import history_files
 from mdt.hudi.layout import LAYOUTS
@@ -27,18 +28,13 @@ def content(number: int) -> InstantContent:
 
 
 def archived(storage, numbers):
-    existing = {info.path: info.size for info in storage.list_dir(FOLDER)}
+    existing = [info.path for info in storage.list_dir(FOLDER)]
     return V9.archived(existing, storage.read, [content(number) for number in numbers])
 
 
 def add(storage, numbers):
     """Add instants to the history, as a cleaning does."""
-    archive = archived(storage, numbers)
-    for path, data in archive.files:
-        storage.replace(path, data)
-    assert storage.put_if_absent(*archive.commit)
-    storage.replace(*archive.pointer)
-    storage.delete_many(archive.outdated)
+    assert hudi_archive.add(storage, V9, [content(number) for number in numbers])
 
 
 def files_of(storage):
@@ -99,11 +95,30 @@ def test_instants_that_a_dead_writer_added_are_in_the_history_once(done):
     if done != "files":
         storage.put_if_absent(*archive.commit)
     if done == "pointer":
-        storage.replace(*archive.pointer)
+        storage.replace(*V9.archive_pointer([archive.commit[0]]))
     add(storage, range(3, 8))
     assert [row["metadata"] for row in instants_of(storage)] == [
         f"body {n}".encode() for n in range(8)
     ]
+
+
+class Beside(MemoryStorage):
+    """A storage in which another process adds to the history just before its pointer moves."""
+
+    is_first = True
+
+    def replace(self, path, data):
+        if path.endswith("_version_") and self.is_first:
+            self.is_first = False
+            add(self, range(3, 6))
+        super().replace(path, data)
+
+
+def test_of_two_processes_the_newest_manifest_is_the_one_that_readers_use():
+    storage = Beside()
+    add(storage, range(3))
+    assert storage.read(f"{FOLDER}/_version_") == b"2"
+    assert len(instants_of(storage)) == 6
 
 
 def test_a_damaged_file_of_the_history_is_corrupt():

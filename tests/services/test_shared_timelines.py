@@ -72,6 +72,26 @@ def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
 
 
 @pytest.mark.usefixtures("short_log")
+def test_instants_without_a_completion_time_are_archived_with_that_of_their_request():
+    storage = MemoryStorage()
+    theirs = other_table(storage, "MERGE_ON_READ", 9)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.upsert(batch([1, 2], 2))
+    for name in active_instants(storage, 9):  # as Hudi 0.x has named them
+        if name.endswith(".deltacommit"):
+            content, path = storage.read(f".hoodie/timeline/{name}"), f"{name[:17]}.deltacommit"
+            storage.delete(f".hoodie/timeline/{name}")
+            storage.put_if_absent(f".hoodie/timeline/{path}", content)
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
+    for number in range(3, 23):
+        ours.upsert(batch([5], number))
+    ours.clean(retain_commits=1)
+    assert not [name for name in active_instants(storage, 9) if name[17:] == ".deltacommit"]
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+    assert ours.check().ok
+
+
+@pytest.mark.usefixtures("short_log")
 @pytest.mark.parametrize("hold", ["savepoint", "tag"])
 def test_instants_that_are_needed_stay_on_a_shared_timeline(hold):
     storage = MemoryStorage()
