@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -100,6 +103,33 @@ def test_instants_that_a_dead_writer_added_are_in_the_history_once(done):
     assert [row["metadata"] for row in instants_of(storage)] == [
         f"body {n}".encode() for n in range(8)
     ]
+
+
+def test_files_whose_rows_are_large_are_not_merged_so_that_each_can_be_read(monkeypatch):
+    monkeypatch.setattr(history_files, "HISTORY_BYTES_MAX", 150_000)
+    monkeypatch.setattr(history_files, "_MERGED_BYTES_MAX", 75_000)
+    monkeypatch.setattr(history_files, "_FILE_BYTES_MAX", 2_000)
+    storage, repeats = MemoryStorage(), 20_000
+    for n in range(23):
+        one = content(n)
+        body = one.body * (repeats // len(one.body))
+        assert hudi_archive.add(storage, V9, [replace(one, body=body)])
+    assert {parse_file(name)[2] for name in files_of(storage)} == {0}
+    assert sum(files_of(storage).values()) < 75_000 < 10 * repeats
+    add(storage, [22, 23])
+    assert len(instants_of(storage)) == 24
+
+
+def test_large_files_stay_and_small_ones_beside_them_are_merged(monkeypatch):
+    monkeypatch.setattr(history_files, "_FILE_BYTES_MAX", 5_000)
+    storage = MemoryStorage()
+    for n in range(3):
+        noise = replace(content(n), body=random.Random(n).randbytes(10_000))
+        assert hudi_archive.add(storage, V9, [noise])
+    for n in range(3, 25):
+        add(storage, [n])
+    assert sorted(parse_file(name)[2] for name in files_of(storage)) == [0] * 5 + [1, 1]
+    assert len(instants_of(storage)) == 25
 
 
 class Beside(MemoryStorage):
