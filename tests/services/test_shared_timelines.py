@@ -6,7 +6,7 @@ from other_writer import OtherWriter
 from shared_tables import batch, other_table, rows_of
 
 import mdt
-from mdt.services.reclaiming import cleaning
+from mdt.services.reclaiming import archiving, cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -69,6 +69,22 @@ def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
     theirs.upsert(batch([5], 1000))
     ours.upsert(batch([6], 1000))
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
+@pytest.mark.usefixtures("short_log")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_many_bytes_of_instants_are_archived_bit_by_bit(version, monkeypatch):
+    storage, before, _ = with_old_instants("MERGE_ON_READ", version)
+    monkeypatch.setattr(archiving, "ARCHIVED_BYTES_MAX", 10_000)
+    ours = mdt.open(storage)
+    ours.clean(retain_commits=1)
+    folder = {6: ".hoodie/archived", 9: ".hoodie/timeline/history"}[version]
+    names = [info.path.rpartition("/")[2] for info in storage.list_dir(folder)]
+    assert len([name for name in names if name[0] == "." or name.endswith(".parquet")]) > 2
+    assert not before & set(active_instants(storage, version))
+    for t in (mdt.open(HiddenMetadata(storage)), mdt.open(OtherWriter(storage))):
+        assert rows_of(t) == rows_of(ours)
+    assert ours.check().ok
 
 
 @pytest.mark.usefixtures("short_log")

@@ -6,8 +6,10 @@ one is archived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +21,7 @@ from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.read.instants import COMMITS, InstantFile
 from mdt.hudi.read.loading import load_body, load_properties, load_timeline
 from mdt.hudi.timeline import COMPLETED, REQUESTED, Instant, InstantContent
+from mdt.limits import ARCHIVED_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.tolerate_missing import retry_missing
@@ -151,12 +154,26 @@ def _archive_instants(metadata: Metadata, snapshot: Snapshot) -> None:
     if snapshot.is_shared:
         end = min(end, first_needed_instant(storage, table, active, last))
     layout = layout_of(snapshot.definition)
-    old = [file for file in active.files if file.time <= last and file.time < end]
-    if not _is_archived(storage, layout, old):
-        return
-    # Pending ones first: if only these remained, readers would treat the files as uncommitted.
-    storage.delete_many([file.path for file in old if file.state != COMPLETED])
-    _delete_in_order(storage, [file.path for file in old if file.state == COMPLETED])
+    for batch in _batches(file for file in active.files if file.time <= last and file.time < end):
+        if not _is_archived(storage, layout, batch):
+            return
+        # Pending ones first: if only these remained, readers would treat files as uncommitted.
+        storage.delete_many([file.path for file in batch if file.state != COMPLETED])
+        _delete_in_order(storage, [file.path for file in batch if file.state == COMPLETED])
+
+
+def _batches(files: Iterable[InstantFile]) -> Iterator[list[InstantFile]]:
+    """Yield the files of instants, sorted by time, as many as are archived at once."""
+    batch, size = list[InstantFile](), 0
+    for _, group in groupby(files, key=attrgetter("time")):
+        of_instant = list(group)
+        size += sum(file.size for file in of_instant)
+        if batch and size > ARCHIVED_BYTES_MAX:
+            yield batch
+            batch, size = [], sum(file.size for file in of_instant)
+        batch += of_instant
+    if batch:
+        yield batch
 
 
 def _is_archived(storage: Storage, layout: Layout, old: Sequence[InstantFile]) -> bool:
