@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import hudi_column_stats, hudi_record_index, publish
+from mdt.commit import claims, hudi_column_stats, hudi_record_index, publish
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
@@ -86,6 +86,27 @@ def is_kept(snapshot: Snapshot) -> bool:
     definition = snapshot.definition
     is_ours = not snapshot.is_shared and not definition.adopted
     return definition.parsed.hudi_metadata and is_ours
+
+
+def is_ours(metadata: Metadata) -> bool:
+    """Return True if Hudi's metadata table, if there is one, is that which our commits keep.
+
+    It is also ours while the record that turns it off is not published, so that the next writer can
+    publish this record and remove the metadata table.
+    """
+    snapshot = metadata.cached_snapshot()
+    if is_kept(snapshot):
+        return True
+    if snapshot.is_shared or snapshot.definition.adopted:
+        return False
+    if not (metadata.watch.properties or {}).get(PARTITIONS):
+        return True
+    for claim in claims.read_all(metadata.storage)[0]:
+        seq = snapshot.transactions.get(claim.txn)
+        record = None if seq is None else metadata.record(seq)
+        if record is not None and record.redefines:
+            return True
+    return False
 
 
 def kept_partitions(snapshot: Snapshot) -> tuple[str, ...]:

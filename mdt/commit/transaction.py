@@ -256,8 +256,7 @@ def _require_compatible_writers(
     if operation.action == "compaction" or operation.name == "restore":
         hudi_locks.require_no_writers(metadata)
     try:
-        is_kept = hudi_metadata.is_kept(metadata.cached_snapshot())
-        is_in_step = is_kept or operation.name == WITHOUT_FILES
+        is_in_step = operation.name == WITHOUT_FILES or hudi_metadata.is_ours(metadata)
         metadata.watch.refuse_to_write(is_locked=True, has_metadata_table=is_in_step)
         if instant:
             hudi_locks.require_room(metadata, instant)

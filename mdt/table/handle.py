@@ -359,8 +359,8 @@ class Handle(FamiliarNames):
         options = self.options
         if self._is_dry:
             return None
-        is_kept = late.hudi_metadata.is_kept(self._metadata.cached_snapshot())
-        refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_kept)
+        is_ours = late.hudi_metadata.is_ours(self._metadata)
+        refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_ours)
         if not options.lock_provider:
             refuse()
             return late.hudi_locks.require_no_pending_writes(self._metadata)

@@ -566,3 +566,20 @@ def test_a_paused_publisher_does_not_turn_on_again_what_was_turned_off(at, optio
     assert partitions == ("" if option == "mdt.hudi.metadata" else "files")
     assert mdt.open(storage).upsert(rows([2], 200, 4.0)).warnings == ()
     assert mdt.open(storage).check().ok
+
+
+@both_versions
+@pytest.mark.parametrize("then", ["upsert", "abort", "repair"])
+def test_a_writer_that_dies_before_it_removes_the_table_stops_nobody(then, version):
+    storage, table = table_with_option(version)
+    table.upsert(rows(range(3), 1, 1.0))
+    with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
+        table.alter(options={"mdt.hudi.metadata": False})
+    assert listed(storage) is not None
+    if then == "repair":
+        mdt.repair(storage)
+    else:
+        getattr(mdt.open(storage), then)(*[rows([1], 2, 2.0)] * (then == "upsert"))
+    assert mdt.open(storage).upsert(rows([2], 3, 3.0)).warnings == ()
+    assert listed(storage) is None and not storage.list(FOLDER)
+    assert mdt.open(storage).check().ok
