@@ -33,6 +33,7 @@ from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY, with_definitions
+from mdt.hudi.layout import layout_of
 from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
     FILES,
@@ -65,7 +66,6 @@ from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.stores.storage import Storage
 
 PARTITIONS = properties.METADATA_PARTITIONS
 _PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
@@ -135,7 +135,7 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     if not is_kept(newest):
         # A record that turns it off reads again: a publisher that paused may have set it since.
         if record.redefines or (metadata.watch.properties or {}).get(PARTITIONS):
-            remove_metadata_table(metadata.storage)
+            remove_metadata_table(metadata)
         return
     if record.seq and publish.has_instant(record):
         _Keeper(metadata, record, newest, LAYOUTS[newest.definition.hudi_version]).keep()
@@ -185,7 +185,7 @@ class _Keeper:
                 )
                 self._leave_out(self._current)
             state = self._load()
-        _remove_from_properties(self._storage)
+        _remove_from_properties(self._metadata)
 
     def _may_keep(self, partition: str, named: AbstractSet[str]) -> bool:
         """Return True if a partition can be kept or, if it was left out, is to be tried again. That
@@ -333,7 +333,7 @@ class _Keeper:
             return state  # another publisher went on, and removed what this one missed
         newest = publish.newest_instant(before)
         initial = self._layout.initialization(newest, seq, self._record.completion)
-        _remove_from_properties(self._storage)
+        _remove_from_properties(self._metadata)
         self._storage.delete_many(self._leftovers(initial))
         content = properties.encode(self._layout.properties(self._newest.definition.name))
         self._storage.replace(f"{FOLDER}/{paths.properties()}", content)
@@ -401,7 +401,7 @@ class _Keeper:
             newest = self._metadata.newest(watched=False)
             if is_kept(newest) and {*self._partitions} <= {*kept_partitions(newest)}:
                 return
-        remove_metadata_table(self._storage)
+        remove_metadata_table(self._metadata)
 
     def _replace_partitions(self) -> bool:
         """Set the property, and delete the other partitions. Return False if another process has
@@ -411,14 +411,14 @@ class _Keeper:
         if not self._is_of_version(stored):
             return False
         lost = _partitions_in(stored) - {*self._partitions}
-        changed = {name: value for name, value in stored.items() if name not in _PROPERTIES}
+        changed = _without_metadata_table(stored)
         changed[PARTITIONS] = ",".join(sorted(self._partitions))
         definitions = self._definitions()
         if definitions:
             content = with_definitions(self._stored_definitions(), definitions)
             self._storage.replace(DEFINITIONS, content)
             changed[DEFINITIONS_PROPERTY] = DEFINITIONS
-        replace_properties(self._storage, changed)
+        replace_properties(self._metadata, changed)
         if lost:
             names = sorted(filter(_PARTITION_NAME.fullmatch, lost))
             folders = self._storage.together(
@@ -443,7 +443,7 @@ class _Keeper:
         if state.is_beyond(self._record.seq, self._record.instant):
             return
         if not state.is_complete():  # another publisher has removed it, or part of it
-            return remove_metadata_table(self._storage)
+            return remove_metadata_table(self._metadata)
         record, files, contents = self._record, [], []
         for base in state.slices():
             entries = self._changed_entries(base.group.partition)
@@ -555,19 +555,30 @@ def _changes(
 # -- removal
 
 
-def replace_properties(storage: Storage, changed: Mapping[str, str]) -> None:
-    """Replace the properties of a table in one step, and remove a backup that Hudi has left."""
+def replace_properties(metadata: Metadata, changed: Mapping[str, str]) -> None:
+    """Replace the properties of a table in one step, and remove a backup that Hudi has left.
+
+    A process that paused may replace those of a table that was upgraded meanwhile. They are
+    upgraded again, without the metadata table, which the next commit then makes anew.
+    """
+    storage = metadata.storage
     storage.delete(paths.properties_checksum())
     storage.replace(paths.properties(), properties.encode(changed))
     storage.delete(BACKUP)
+    definition = metadata.newest(watched=False).definition
+    if definition.upgraded_at and changed.get(properties.VERSION) != str(definition.hudi_version):
+        remaining = _without_metadata_table(changed)
+        upgraded = layout_of(definition).upgraded_properties(remaining, definition)
+        storage.replace(paths.properties(), properties.encode(upgraded))
 
 
-def remove_metadata_table(storage: Storage) -> None:
+def remove_metadata_table(metadata: Metadata) -> None:
     """Remove Hudi's metadata table from the properties, and its files.
 
     Raises Corrupt if the properties cannot be read, and Unavailable.
     """
-    if _remove_from_properties(storage):
+    storage = metadata.storage
+    if _remove_from_properties(metadata):
         storage.delete_many([info.path for info in storage.list(FOLDER)])
         logs.METADATA.warning(
             "%s: removed Hudi's metadata table; readers list files until a writer makes it again",
@@ -575,13 +586,16 @@ def remove_metadata_table(storage: Storage) -> None:
         )
 
 
-def _remove_from_properties(storage: Storage) -> bool:
+def _remove_from_properties(metadata: Metadata) -> bool:
     """Remove Hudi's metadata table from the properties, so that readers list directories. Return
     False if it is not there.
     """
-    stored = read_properties(storage)
+    stored = read_properties(metadata.storage)
     if stored is None or not stored.get(PARTITIONS):
         return False
-    remaining = {name: value for name, value in stored.items() if name not in _PROPERTIES}
-    replace_properties(storage, remaining)
+    replace_properties(metadata, _without_metadata_table(stored))
     return True
+
+
+def _without_metadata_table(stored: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in stored.items() if name not in _PROPERTIES}

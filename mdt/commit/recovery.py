@@ -335,7 +335,7 @@ def _settle(metadata: Metadata, snapshot: Snapshot, committed: Sequence[int]) ->
             _roll_back_overtaken(metadata, record, snapshot)
             voided.add(record.instant)
         else:
-            remove_metadata_table(storage)
+            remove_metadata_table(metadata)
             remove_overtaken_bases(metadata, record, snapshot)
             publish.publish(storage, record, snapshot.definition)
     return frozenset(voided)

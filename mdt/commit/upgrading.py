@@ -43,10 +43,10 @@ def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -
     _move_archive(metadata, newest, layout)
     stored = read_properties(storage)
     if stored is not None and stored.get(properties.VERSION) == str(_OLD.version):
-        remove_metadata_table(storage)  # the next commit makes one of the new version
+        remove_metadata_table(metadata)  # the next commit makes one of the new version
         stored = read_properties(storage) or {}
         changed = layout.upgraded_properties(stored, newest.definition)
-        replace_properties(storage, changed)
+        replace_properties(metadata, changed)
     storage.delete_many([BACKUP, *(path for _, path in instants)])
     storage.delete_many([info.path for info in storage.list_dir(_OLD.archive)])
 

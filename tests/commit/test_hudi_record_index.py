@@ -24,6 +24,7 @@ from mdt.metadata import references
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.keys import key_changes as key_changes_module
 from mdt.metadata.keys.key_changes import key_changes, live_locations
+from mdt.metadata.metadata import Metadata
 from mdt.services.checking import hudi_listing
 from mdt.stores.storage import MemoryStorage
 
@@ -352,7 +353,7 @@ def test_check_reports_nothing_if_another_process_removes_the_table_meanwhile(mo
     hudi_files = references.hudi_files
 
     def load_and_remove(*given):
-        hudi_metadata.remove_metadata_table(storage)
+        hudi_metadata.remove_metadata_table(Metadata(storage))
         return hudi_files(*given)
 
     monkeypatch.setattr(references, "hudi_files", load_and_remove)

@@ -12,6 +12,7 @@ from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.timeline import COMPLETED
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -36,7 +37,9 @@ def indexed(version, table_type="MERGE_ON_READ", **options):
     mdt.adopt(storage, **options)
     for path, content in LAYOUTS[version].indexing(*LATER, []):
         storage.create(path, content)
-    replace_properties(storage, {**read_properties(storage), PARTITIONS: "files,record_index"})
+    replace_properties(
+        Metadata(storage), {**read_properties(storage), PARTITIONS: "files,record_index"}
+    )
     storage.create(LISTED, b"a")
     return storage
 
@@ -71,7 +74,7 @@ def test_a_write_after_the_build_of_an_index_begins_with_a_commit(version, table
 def test_a_write_after_another_write_needs_no_other_commit():
     storage = indexed(9)
     mdt.open(storage).upsert(batch([1], 5))
-    replace_properties(storage, {**read_properties(storage), PARTITIONS: "files"})
+    replace_properties(Metadata(storage), {**read_properties(storage), PARTITIONS: "files"})
     t = mdt.open(storage)
     t.upsert(batch([1], 6))
     assert t.history()["operation"].to_pylist().count("commit_without_files") == 1

@@ -44,7 +44,7 @@ def _is_newest(state: TableState) -> bool:
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """Remove the metadata table. Hudi's readers list files until the next commit makes it again."""
-    remove_metadata_table(repair.storage)
+    remove_metadata_table(repair.metadata)
     repair.note(FOLDER, "removed Hudi's metadata table; the next commit makes it again")
 
 
