@@ -1,5 +1,7 @@
 """The timeline of tables that two writers write: which instants are archived, and which stay."""
 
+import json
+
 import pytest
 from hidden import HiddenMetadata
 from other_writer import OtherWriter
@@ -85,6 +87,25 @@ def test_many_bytes_of_instants_are_archived_bit_by_bit(version, monkeypatch):
     for t in (mdt.open(HiddenMetadata(storage)), mdt.open(OtherWriter(storage))):
         assert rows_of(t) == rows_of(ours)
     assert ours.check().ok
+
+
+@pytest.mark.usefixtures("short_log")
+def test_replaced_file_groups_outside_of_the_table_do_not_stop_cleaning():
+    storage = MemoryStorage()
+    theirs = other_table(storage)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.insert_overwrite(batch(list(range(10)), 2))
+    [name] = [name for name in active_instants(storage, 6) if name.endswith(".replacecommit")]
+    commit = json.loads(storage.read(f".hoodie/{name}"))
+    replaced = commit["partitionToReplaceFileIds"]
+    replaced |= dict.fromkeys(["../..", "/etc", ".", "a\0b", "x" * 5000, ".hoodie"], ["id"])
+    storage.replace(f".hoodie/{name}", json.dumps(commit).encode())
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
+    for number in range(3, 23):
+        ours.upsert(batch([number % 10], number))
+    ours.clean(retain_commits=1)
+    assert name not in active_instants(storage, 6)
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
 
 
 @pytest.mark.usefixtures("short_log")

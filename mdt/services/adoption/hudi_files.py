@@ -11,6 +11,7 @@ from mdt.hudi.read.service_metadata import decode_savepoint
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.timeline import COMPLETED
 from mdt.metadata.files import paths
+from mdt.metadata.log.trusted_names import is_partition
 from mdt.stores.storage import Storage
 
 NO_INSTANT = "A"
@@ -59,7 +60,7 @@ def replaced_files(
     old = timeline_of(file for file in active.files if file.time <= last and file.time < end)
     replaced = load_replaced_groups(storage, old)
     listed = {}
-    for partition in sorted({partition for partition, _ in replaced}):
+    for partition in sorted(filter(is_partition, {partition for partition, _ in replaced})):
         listed[partition] = {
             info.path.rpartition("/")[2]: info.size for info in storage.list_dir(partition)
         }
