@@ -233,7 +233,7 @@ def _attempt(
         if not _is_unreachable(metadata, committed, archived):
             is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
             if not lock.is_held():
-                lock.acquire()  # closing Hudi's file lock provider removes the lock of others
+                _lock_again(lock, committed)  # Hudi's file lock provider removes that of others
                 is_late = True
             if is_late and archived < committed.seq:  # archived records are published
                 _require_unharmed_or_published(metadata, snapshot, committed)
@@ -242,6 +242,20 @@ def _attempt(
         why = _ARCHIVED_REASON
     abandon(metadata, snapshot, claim, operation, plan, lock)
     return None, -1, why
+
+
+def _lock_again(lock: CommitLock, record: CommitRecord) -> None:
+    """Take a lock that was lost after the commit. Raises Unavailable if another writer keeps it: not
+    Conflict, which would mean that nothing was committed.
+    """
+    try:
+        lock.acquire()
+    except Conflict as error:
+        raise Unavailable(
+            f"commit {record.seq} at {record.instant} is in the log, and not on Hudi's timeline:"
+            f" {error.message}",
+            hint="do not write its rows again: the next write puts it on the timeline",
+        ) from error
 
 
 def _require_compatible_writers(
