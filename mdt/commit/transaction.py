@@ -30,6 +30,7 @@ from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.hudi import timeline
+from mdt.hudi.read.instants import COMMITS
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
 from mdt.metadata import skipping_indexes
 from mdt.metadata.files import paths
@@ -46,8 +47,6 @@ from mdt.schema.header_fields import present
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
-_WRITES_ROWS = ("commit", "deltacommit", "replacecommit")
-"""Actions of operations that look keys up."""
 _CLEANED_REASON = "its snapshot was cleaned"
 _UNPUBLISHED_HINT = (
     "Hudi readers do not see this commit yet, nor those of mdt if Hudi writers share the table, and"
@@ -153,7 +152,7 @@ def steps(
 
 def _require_key_maps(snapshot: Snapshot, operation: Operation[P]) -> None:
     """Raise Unsupported if keys of imported files cannot be looked up yet. The caller maps them."""
-    if operation.action in _WRITES_ROWS and len(snapshot.without_key_map):
+    if operation.action in COMMITS and len(snapshot.without_key_map):
         raise Unsupported(
             "the keys of imported files are not known yet", hint="t.refresh() reads them"
         ).of_others()
@@ -245,8 +244,9 @@ def _attempt(
 
 
 def _lock_again(lock: CommitLock, record: CommitRecord) -> None:
-    """Take a lock that was lost after the commit. Raises Unavailable if another writer keeps it: not
-    Conflict, which would mean that nothing was committed.
+    """Take a lock that was lost after the commit.
+
+    Raises Unavailable if another writer keeps it. Conflict would mean that nothing was committed.
     """
     try:
         lock.acquire()

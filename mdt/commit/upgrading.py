@@ -13,6 +13,7 @@ from mdt.commit import hudi_archive
 from mdt.commit.hudi_metadata import remove_metadata_table, replace_properties
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
+from mdt.hudi.read.instants import COMMITS
 from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord
@@ -23,7 +24,6 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 _OLD = LAYOUTS[6]
 _NO_CONTENT = b'{"partitionToWriteStats":{},"operationType":"UNKNOWN"}'
 """Of an archived commit, whose statistics are only in the archive."""
-_COMMITS = ("commit", "deltacommit", "replacecommit")
 
 
 def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
@@ -71,7 +71,7 @@ def _move_archive(metadata: Metadata, newest: Snapshot, layout: Layout) -> None:
         action = {"create": newest.definition.commit_action, "compaction": "commit"}.get(
             row["action"], row["action"]
         )
-        if action in _COMMITS and row["instant"] not in active:
+        if action in COMMITS and row["instant"] not in active:
             instant = Instant(row["instant"], action, COMPLETED, row["instant"])
             entries.append(InstantContent(instant, layout.upgraded(instant, _NO_CONTENT)[1]))
     if entries:

@@ -13,7 +13,7 @@ from mdt.errors import MdtError
 from mdt.hudi.metadata_table_files import COLUMN_STATS, RECORD_INDEX
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import FOLDER, load_metadata_table
-from mdt.hudi.read.metadata_table import load_files_from_metadata
+from mdt.hudi.read.metadata_table import Listing, load_files_from_metadata
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
@@ -48,6 +48,15 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     repair.note(FOLDER, "removed Hudi's metadata table; the next commit makes it again")
 
 
+def _sizes(listing: Listing) -> dict[str, int]:
+    """Return path -> size in bytes."""
+    return {
+        paths.data_file(folder, name): size
+        for folder, names in listing.items()
+        for name, size in names.items()
+    }
+
+
 def _compare(state: TableState) -> Iterator[Problem]:
     metadata, snapshot, storage = state.metadata, state.snapshot, state.storage
     if not _is_newest(state):
@@ -64,17 +73,7 @@ def _compare(state: TableState) -> Iterator[Problem]:
         text = "Hudi's metadata table lacks commits; the next commit makes it anew"
         yield Problem(FOLDER, -1, text, Kind.LISTING)
         return
-    expected = references.hudi_files(metadata, snapshot)
-    listed = {
-        paths.data_file(folder, name): size
-        for folder, names in listing.items()
-        for name, size in names.items()
-    }
-    files = {
-        paths.data_file(folder, name): size
-        for folder, names in expected.items()
-        for name, size in names.items()
-    }
+    listed, files = _sizes(listing), _sizes(references.hudi_files(metadata, snapshot))
     for path in sorted(files):
         if listed.get(path) != files[path]:
             text = f"Hudi's metadata table lists {listed.get(path)} bytes instead of {files[path]}"
