@@ -28,7 +28,7 @@ FILES_MERGED = 10
 """Number of files of a layer that are merged, Hudi's default."""
 _MERGED_BYTES_MAX = HISTORY_BYTES_MAX // 2
 """Bytes of the rows that are merged, so that the merged file can be read, too."""
-_FILE_BYTES_MAX = _MERGED_BYTES_MAX // (8 * FILES_MERGED)
+_FILE_BYTES_MAX = 6 << 20
 """Size of a file up to which it is merged. Its rows have about eight times as many bytes."""
 MANIFESTS_KEPT = 3
 """Number of older manifests that are kept with their files, for readers that use them."""
