@@ -4,10 +4,12 @@ a timeline after which Hudi makes a complete one.
 
 import pytest
 from hidden import HiddenMetadata
+from refusals import refused
 from shared_tables import batch, other_table, rows_of
 
 import mdt
 from mdt.commit.hudi_metadata import PARTITIONS, replace_properties
+from mdt.errors import Unsupported
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.timeline import COMPLETED
@@ -79,6 +81,21 @@ def test_a_write_after_another_write_needs_no_other_commit():
     t.upsert(batch([1], 6))
     assert t.history()["operation"].to_pylist().count("commit_without_files") == 1
     assert not has_metadata_table(storage)
+
+
+@pytest.mark.parametrize("content", [b"{}", b""])
+def test_it_stays_while_hudi_writes_without_a_lock(content):
+    storage = indexed(9)
+    for state in ("requested", "inflight"):
+        storage.create(f".hoodie/timeline/20990101000000000.deltacommit.{state}", content)
+    refused(
+        "pending instants 20990101000000000",
+        mdt.open(storage).upsert,
+        batch([1], 5),
+        kind=Unsupported,
+    )
+    assert has_metadata_table(storage) and storage.size(LISTED) is not None
+    assert last_action(storage) == "indexing"
 
 
 def test_it_takes_the_lock_of_hudi():
