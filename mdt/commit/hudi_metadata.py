@@ -29,11 +29,11 @@ import pyarrow as pa
 
 from mdt import logs
 from mdt.commit import claims, hudi_column_stats, hudi_record_index, publish
+from mdt.commit.upgrading import replace_properties, without_metadata_table
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY, with_definitions
-from mdt.hudi.layout import layout_of
 from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
     FILES,
@@ -62,13 +62,12 @@ from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.limits import HEADER_JSON_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
-from mdt.metadata.history.foreign_writers import BACKUP, read_properties
+from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 PARTITIONS = properties.METADATA_PARTITIONS
-_PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
 _DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
 _COMMITS_PER_TRY = 100
@@ -411,7 +410,7 @@ class _Keeper:
         if not self._is_of_version(stored):
             return False
         lost = _partitions_in(stored) - {*self._partitions}
-        changed = _without_metadata_table(stored)
+        changed = without_metadata_table(stored)
         changed[PARTITIONS] = ",".join(sorted(self._partitions))
         definitions = self._definitions()
         if definitions:
@@ -555,23 +554,6 @@ def _changes(
 # -- removal
 
 
-def replace_properties(metadata: Metadata, changed: Mapping[str, str]) -> None:
-    """Replace the properties of a table in one step, and remove a backup that Hudi has left.
-
-    A process that paused may replace those of a table that was upgraded meanwhile. They are
-    upgraded again, without the metadata table, which the next commit then makes anew.
-    """
-    storage = metadata.storage
-    storage.delete(paths.properties_checksum())
-    storage.replace(paths.properties(), properties.encode(changed))
-    storage.delete(BACKUP)
-    definition = metadata.newest(watched=False).definition
-    if definition.upgraded_at and changed.get(properties.VERSION) != str(definition.hudi_version):
-        remaining = _without_metadata_table(changed)
-        upgraded = layout_of(definition).upgraded_properties(remaining, definition)
-        storage.replace(paths.properties(), properties.encode(upgraded))
-
-
 def remove_metadata_table(metadata: Metadata) -> None:
     """Remove Hudi's metadata table from the properties, and its files.
 
@@ -593,9 +575,5 @@ def _remove_from_properties(metadata: Metadata) -> bool:
     stored = read_properties(metadata.storage)
     if stored is None or not stored.get(PARTITIONS):
         return False
-    replace_properties(metadata, _without_metadata_table(stored))
+    replace_properties(metadata, without_metadata_table(stored))
     return True
-
-
-def _without_metadata_table(stored: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in stored.items() if name not in _PROPERTIES}

@@ -7,29 +7,64 @@ can be repeated after a crash, and be done by several processes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from mdt.commit import hudi_archive
-from mdt.commit.hudi_metadata import remove_metadata_table, replace_properties
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
 from mdt.hudi.read.instants import COMMITS
+from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
+from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import UPGRADE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.storage import Storage
 
 _OLD = LAYOUTS[6]
+_OF_METADATA_TABLE = (properties.METADATA_PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
 _NO_CONTENT = b'{"partitionToWriteStats":{},"operationType":"UNKNOWN"}'
 """Of an archived commit, whose statistics are only in the archive."""
 
 
 def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Convert Hudi's timeline and properties, if ``record`` is an upgrade. Removes the old ones."""
-    if record.action != UPGRADE:
-        return
+    if record.action == UPGRADE:
+        _convert(metadata, newest)
+
+
+def replace_properties(metadata: Metadata, changed: Mapping[str, str]) -> None:
+    """Replace the properties of a table in one step, and remove a backup that Hudi has left.
+
+    A process that paused may replace those of a table that was upgraded meanwhile, so it finishes
+    the upgrade again.
+    """
+    _replace(metadata.storage, changed)
+    newest = metadata.newest(watched=False)
+    if newest.definition.upgraded_at and changed.get(properties.VERSION) == str(_OLD.version):
+        _convert(metadata, newest)
+
+
+def without_metadata_table(stored: Mapping[str, str]) -> dict[str, str]:
+    """Return properties without those of Hudi's metadata table.
+
+    >>> without_metadata_table({"hoodie.table.metadata.partitions": "files", "a": "b"})
+    {'a': 'b'}
+    """
+    return {name: value for name, value in stored.items() if name not in _OF_METADATA_TABLE}
+
+
+def _replace(storage: Storage, changed: Mapping[str, str]) -> None:
+    storage.delete(paths.properties_checksum())
+    storage.replace(paths.properties(), properties.encode(changed))
+    storage.delete(BACKUP)
+
+
+def _convert(metadata: Metadata, newest: Snapshot) -> None:
+    """Convert the timeline, then the properties. The next commit makes the metadata table anew."""
     storage, layout = metadata.storage, layout_of(newest.definition)
     instants = []
     for info in storage.list_dir(_OLD.timeline):
@@ -43,10 +78,11 @@ def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -
     _move_archive(metadata, newest, layout)
     stored = read_properties(storage)
     if stored is not None and stored.get(properties.VERSION) == str(_OLD.version):
-        remove_metadata_table(metadata)  # the next commit makes one of the new version
-        stored = read_properties(storage) or {}
-        changed = layout.upgraded_properties(stored, newest.definition)
-        replace_properties(metadata, changed)
+        remaining = without_metadata_table(stored)
+        if len(remaining) < len(stored):
+            _replace(storage, remaining)
+            storage.delete_many([info.path for info in storage.list(FOLDER)])
+        _replace(storage, layout.upgraded_properties(remaining, newest.definition))
     storage.delete_many([BACKUP, *(path for _, path in instants)])
     storage.delete_many([info.path for info in storage.list_dir(_OLD.archive)])
 

@@ -8,7 +8,8 @@ from refusals import refused
 from shared_tables import batch, other_table, rows_of
 
 import mdt
-from mdt.commit.hudi_metadata import PARTITIONS, replace_properties
+from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.upgrading import replace_properties
 from mdt.errors import Unsupported
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.loading import load_properties, load_timeline
