@@ -221,6 +221,9 @@ HISTORY_ROWS_MAX = 1 << 22
 HISTORY_COLUMN_BYTES_MAX = 256 << 20
 """Uncompressed times in a file of Hudi's history, 20 bytes each and two for each instant."""
 
+ARCHIVED_BYTES_MAX = 256 << 20
+"""Instants in memory that are moved to Hudi's archive at once, unless a single one has more."""
+
 HISTORY_BYTES_MAX = 1 << 30
 """Uncompressed rows of a file of Hudi's history that is merged with others. Hudi does not merge
 more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import SplitResult, urlsplit
 
 import pyarrow as pa
 
@@ -86,6 +87,23 @@ def _values(
     schema = pa.schema([(name, pa.string()) for name in by])
     rows = partition_values(paths, schema, definition.hive_style).to_pylist()
     return [[row[name] for name in by] for row in rows]
+
+
+def split_url(url: str) -> SplitResult | None:
+    """Return the parts of the address of a server, None if it has no host, a wrong port, or
+    characters that are not printable ASCII.
+
+    >>> split_url("https://lake.example.com:8181/api").port
+    8181
+    >>> split_url("https://lake.example.com:port") is None
+    True
+    """
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.port != 0 and url.isascii() and url.isprintable()
+    except ValueError:
+        return None
+    return parts if is_usable and parts.hostname else None
 
 
 def split_name(name: Any) -> tuple[str, str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from mdt.catalogs.entry import Entry
+from mdt.catalogs.entry import Entry, split_url
 from mdt.errors import Invalid, Unsupported
 
 
@@ -25,8 +24,8 @@ class HiveMetastore:
 
     def __post_init__(self) -> None:
         """Check the address. Raises Invalid."""
-        parts = urlsplit(self.url)
-        if parts.scheme != "thrift" or not parts.hostname or parts.path.strip("/"):
+        parts = split_url(self.url)
+        if parts is None or parts.scheme != "thrift" or parts.path.strip("/"):
             raise Invalid(
                 "the address of a Hive metastore begins with thrift://",
                 hint="write 'thrift://metastore.example.com:9083'",

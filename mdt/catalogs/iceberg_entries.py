@@ -22,6 +22,7 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.io import load_file_io
 from pyiceberg.table import StagedTable, Table
@@ -29,7 +30,7 @@ from pyiceberg.table import update as requests
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import IcebergBaseModel
 
-from mdt.errors import Invalid, MdtError, Missing, Unavailable, Unsupported
+from mdt.errors import Corrupt, Invalid, MdtError, Missing, Unavailable, Unsupported
 from mdt.formats.iceberg.manifests import FOLDER
 from mdt.formats.iceberg.metadata import version_path
 from mdt.limits import ICEBERG_METADATA_BYTES_MAX
@@ -40,6 +41,7 @@ R = TypeVar("R", bound=IcebergBaseModel)
 _ATTEMPTS_MAX = 10
 """Attempts to move a pointer. Each failure is the success of another publisher."""
 _LONG_ERROR = 300
+_REPAIR = "t.repair() makes it"
 _VERSION = re.compile(r"v([0-9]{1,18})\.metadata\.json")
 _MAIN = "main"
 """The branch that readers read."""
@@ -159,8 +161,12 @@ class Pointer(ABC):
         path = version_path(seq)
         data = self.storage.read_if_exists(path, ICEBERG_METADATA_BYTES_MAX)
         if data is None:
-            raise Missing("a version of Iceberg is missing", path=path, hint="t.repair() makes it")
-        return TableMetadataUtil.parse_raw(data.decode()), path
+            raise Missing("a version of Iceberg is missing", path=path, hint=_REPAIR)
+        try:
+            return TableMetadataUtil.parse_raw(data.decode()), path
+        except (ValueError, TypeError, LookupError, ValidationError) as error:
+            text = f"a version of Iceberg cannot be read: {str(error)[:_LONG_ERROR]}"
+            raise Corrupt(text, path=path, hint=_REPAIR) from error
 
     @contextmanager
     def _answers(self, *expected: type[Exception]) -> Iterator[None]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from mdt.catalogs.entry import Entry
+from mdt.catalogs.entry import Entry, split_url
 from mdt.errors import Invalid, Unavailable
 
 _FORMAT = "hudi"
@@ -50,8 +50,8 @@ class Polaris:
 
     def __post_init__(self) -> None:
         """Check the arguments. Raises Invalid."""
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        parts = split_url(self.url)
+        if parts is None or parts.scheme not in ("http", "https") or parts.query:
             raise Invalid(
                 "the URL of a Polaris catalog begins with https:// or http://",
                 hint="write 'https://polaris.example.com/api/catalog'",
@@ -120,6 +120,8 @@ class Polaris:
         kind = "application/x-www-form-urlencoded" if is_form else "application/json"
         headers = {"Accept": "application/json", "Content-Type": kind}
         if token is not None:
+            if not (token.isascii() and token.isprintable()):
+                raise Invalid("a token has printable ASCII characters only", hint="strip its end")
             headers["Authorization"] = f"Bearer {token}"
         request = Request(url, body, headers, method=method)
         try:

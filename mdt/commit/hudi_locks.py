@@ -37,31 +37,31 @@ from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage, open_storage
 
 
-class CommitLock(ABC):
-    """A lock that one transaction holds while it commits, and its heartbeat. Not reentrant."""
+class CommitLock:
+    """A lock that one transaction holds while it commits, and its heartbeat. Not reentrant.
 
-    is_configured: bool = True
-    """False if no lock provider is configured, so that nothing is locked."""
+    This is the one of tables without a lock provider, where writers of Hudi and of mdt take turns.
+    It locks nothing.
+    """
 
-    @abstractmethod
+    is_configured: bool = False
+    """True if a lock provider is configured."""
+
     def acquire(self) -> None:
         """Wait for the lock. Raises Conflict if another writer holds it for too long."""
 
-    @abstractmethod
     def is_held(self) -> bool:
         """Return True if no other writer has broken the lock."""
+        return True
 
-    @abstractmethod
     def release(self) -> None:
         """Release the lock if it is held. Errors are logged, because a commit is final."""
 
-    @abstractmethod
     def begin_heartbeat(self, instant: str) -> None:
         """Renew the heartbeat of a transaction in a thread, because Hudi's writers roll back
         transactions without one.
         """
 
-    @abstractmethod
     def end_heartbeat(self) -> None:
         """Stop renewing the heartbeat, before its file is removed."""
 
@@ -71,34 +71,14 @@ class CommitLock(ABC):
         self.release()
 
 
-class NoLock(CommitLock):
-    """The lock of tables without a lock provider: writers of Hudi and of mdt take turns."""
-
-    is_configured = False
-
-    def acquire(self) -> None:
-        """Do nothing."""
-
-    def is_held(self) -> bool:
-        """Return True."""
-        return True
-
-    def begin_heartbeat(self, instant: str) -> None:
-        """Do nothing."""
-
-    def end_heartbeat(self) -> None:
-        """Do nothing."""
-
-    def release(self) -> None:
-        """Do nothing."""
-
-
-class _FileLock(CommitLock):
+class _FileLock(CommitLock, ABC):
     """A lock in a file of Hudi's.
 
     Attributes:
         owner: Random text that only this lock has.
     """
+
+    is_configured = True
 
     def __init__(self, storage: Storage, path: str, wait_ms: int, table: Storage) -> None:
         """Prepare a lock.
@@ -324,7 +304,7 @@ def lock_of(storage: Storage, options: Options) -> CommitLock:
     """
     provider, wait_ms = options.lock_provider, options.lock_wait_ms
     if not provider:
-        return NoLock()
+        return CommitLock()
     if provider == "storage":
         storage.require_versions()
         return ObjectStoreLock(storage, wait_ms)

@@ -28,7 +28,8 @@ from typing import Any
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import hudi_column_stats, hudi_record_index, publish
+from mdt.commit import claims, hudi_column_stats, hudi_record_index, publish
+from mdt.commit.upgrading import replace_properties, without_metadata_table
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
@@ -61,14 +62,12 @@ from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.limits import HEADER_JSON_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
-from mdt.metadata.history.foreign_writers import BACKUP, read_properties
+from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.stores.storage import Storage
 
 PARTITIONS = properties.METADATA_PARTITIONS
-_PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
 _DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
 _COMMITS_PER_TRY = 100
@@ -86,6 +85,27 @@ def is_kept(snapshot: Snapshot) -> bool:
     definition = snapshot.definition
     is_ours = not snapshot.is_shared and not definition.adopted
     return definition.parsed.hudi_metadata and is_ours
+
+
+def is_ours(metadata: Metadata) -> bool:
+    """Return True if Hudi's metadata table, if there is one, is that which our commits keep.
+
+    It is also ours while the record that turns it off is not published, so that the next writer can
+    publish this record and remove the metadata table.
+    """
+    snapshot = metadata.cached_snapshot()
+    if is_kept(snapshot):
+        return True
+    if snapshot.is_shared or snapshot.definition.adopted:
+        return False
+    if not (metadata.watch.properties or {}).get(PARTITIONS):
+        return True
+    for claim in claims.read_all(metadata.storage)[0]:
+        seq = snapshot.transactions.get(claim.txn)
+        record = None if seq is None else metadata.record(seq)
+        if record is not None and record.redefines:
+            return True
+    return False
 
 
 def kept_partitions(snapshot: Snapshot) -> tuple[str, ...]:
@@ -114,7 +134,7 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     if not is_kept(newest):
         # A record that turns it off reads again: a publisher that paused may have set it since.
         if record.redefines or (metadata.watch.properties or {}).get(PARTITIONS):
-            remove_metadata_table(metadata.storage)
+            remove_metadata_table(metadata)
         return
     if record.seq and publish.has_instant(record):
         _Keeper(metadata, record, newest, LAYOUTS[newest.definition.hudi_version]).keep()
@@ -164,7 +184,7 @@ class _Keeper:
                 )
                 self._leave_out(self._current)
             state = self._load()
-        _remove_from_properties(self._storage)
+        _remove_from_properties(self._metadata)
 
     def _may_keep(self, partition: str, named: AbstractSet[str]) -> bool:
         """Return True if a partition can be kept or, if it was left out, is to be tried again. That
@@ -312,7 +332,7 @@ class _Keeper:
             return state  # another publisher went on, and removed what this one missed
         newest = publish.newest_instant(before)
         initial = self._layout.initialization(newest, seq, self._record.completion)
-        _remove_from_properties(self._storage)
+        _remove_from_properties(self._metadata)
         self._storage.delete_many(self._leftovers(initial))
         content = properties.encode(self._layout.properties(self._newest.definition.name))
         self._storage.replace(f"{FOLDER}/{paths.properties()}", content)
@@ -380,7 +400,7 @@ class _Keeper:
             newest = self._metadata.newest(watched=False)
             if is_kept(newest) and {*self._partitions} <= {*kept_partitions(newest)}:
                 return
-        remove_metadata_table(self._storage)
+        remove_metadata_table(self._metadata)
 
     def _replace_partitions(self) -> bool:
         """Set the property, and delete the other partitions. Return False if another process has
@@ -390,14 +410,14 @@ class _Keeper:
         if not self._is_of_version(stored):
             return False
         lost = _partitions_in(stored) - {*self._partitions}
-        changed = {name: value for name, value in stored.items() if name not in _PROPERTIES}
+        changed = without_metadata_table(stored)
         changed[PARTITIONS] = ",".join(sorted(self._partitions))
         definitions = self._definitions()
         if definitions:
             content = with_definitions(self._stored_definitions(), definitions)
             self._storage.replace(DEFINITIONS, content)
             changed[DEFINITIONS_PROPERTY] = DEFINITIONS
-        replace_properties(self._storage, changed)
+        replace_properties(self._metadata, changed)
         if lost:
             names = sorted(filter(_PARTITION_NAME.fullmatch, lost))
             folders = self._storage.together(
@@ -422,7 +442,7 @@ class _Keeper:
         if state.is_beyond(self._record.seq, self._record.instant):
             return
         if not state.is_complete():  # another publisher has removed it, or part of it
-            return remove_metadata_table(self._storage)
+            return remove_metadata_table(self._metadata)
         record, files, contents = self._record, [], []
         for base in state.slices():
             entries = self._changed_entries(base.group.partition)
@@ -534,19 +554,13 @@ def _changes(
 # -- removal
 
 
-def replace_properties(storage: Storage, changed: Mapping[str, str]) -> None:
-    """Replace the properties of a table in one step, and remove a backup that Hudi has left."""
-    storage.delete(paths.properties_checksum())
-    storage.replace(paths.properties(), properties.encode(changed))
-    storage.delete(BACKUP)
-
-
-def remove_metadata_table(storage: Storage) -> None:
+def remove_metadata_table(metadata: Metadata) -> None:
     """Remove Hudi's metadata table from the properties, and its files.
 
     Raises Corrupt if the properties cannot be read, and Unavailable.
     """
-    if _remove_from_properties(storage):
+    storage = metadata.storage
+    if _remove_from_properties(metadata):
         storage.delete_many([info.path for info in storage.list(FOLDER)])
         logs.METADATA.warning(
             "%s: removed Hudi's metadata table; readers list files until a writer makes it again",
@@ -554,13 +568,12 @@ def remove_metadata_table(storage: Storage) -> None:
         )
 
 
-def _remove_from_properties(storage: Storage) -> bool:
+def _remove_from_properties(metadata: Metadata) -> bool:
     """Remove Hudi's metadata table from the properties, so that readers list directories. Return
     False if it is not there.
     """
-    stored = read_properties(storage)
+    stored = read_properties(metadata.storage)
     if stored is None or not stored.get(PARTITIONS):
         return False
-    remaining = {name: value for name, value in stored.items() if name not in _PROPERTIES}
-    replace_properties(storage, remaining)
+    replace_properties(metadata, without_metadata_table(stored))
     return True

@@ -13,6 +13,7 @@ from mdt.commit.claims import PendingClaim
 from mdt.hudi.file_names import parse_base, parse_log
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.log_blocks import instants_of_file
+from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.log import trusted_names as names
@@ -52,6 +53,9 @@ def remove_overtaken_bases(metadata: Metadata, record: CommitRecord, newest: Sna
             base = parse_base(info.path.rpartition("/")[2])
             if base is not None and (partition, base.file_id) in groups:
                 doomed += [info.path for claim in pending if _is_base_of(info.path, claim, newest)]
+    if doomed and newest.is_shared:
+        used = references.data_file_paths(metadata, newest)
+        doomed = sorted(set(doomed).difference(used.to_pylist()))
     storage.delete_many(doomed)
 
 
@@ -78,7 +82,7 @@ def remove_files(
     a log file must have this instant, too.
 
     Args:
-        referenced: Paths to keep because archived records refer to them.
+        referenced: Paths to keep because archived records, or imports, refer to them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     infos = [*storage.list(paths.attachments_of(instant)), *storage.list(paths.merged_dir())]
@@ -117,7 +121,7 @@ def has_only_instants(storage: Storage, path: str, instants: AbstractSet[str]) -
 
 def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
     """Return True if a record in the log may refer to a data file or summary object. False is a
-    proof. O(1).
+    proof, except for files of other writers. O(1).
 
     Of archived records only the newest instant is known. Their base files and objects have no newer
     instant.

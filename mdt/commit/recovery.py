@@ -335,7 +335,7 @@ def _settle(metadata: Metadata, snapshot: Snapshot, committed: Sequence[int]) ->
             _roll_back_overtaken(metadata, record, snapshot)
             voided.add(record.instant)
         else:
-            remove_metadata_table(storage)
+            remove_metadata_table(metadata)
             remove_overtaken_bases(metadata, record, snapshot)
             publish.publish(storage, record, snapshot.definition)
     return frozenset(voided)
@@ -403,8 +403,8 @@ def remove(metadata: Metadata, claim: PendingClaim) -> int:
             "a transaction is both committed and rolled back", path=paths.pending(claim.instant)
         )
     referenced: set[str] = set()
-    if snapshot.retention.first:
-        # archived records may refer to log files with this token
+    if snapshot.retention.first or snapshot.is_shared:
+        # archived records may refer to log files with this token, and imports to files of others
         referenced = set(references.data_file_paths(metadata, snapshot).to_pylist())
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, referenced)
     if claim.instant not in snapshot.instants:

@@ -30,6 +30,7 @@ from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.hudi import timeline
+from mdt.hudi.read.instants import COMMITS
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
 from mdt.metadata import skipping_indexes
 from mdt.metadata.files import paths
@@ -46,8 +47,6 @@ from mdt.schema.header_fields import present
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
-_WRITES_ROWS = ("commit", "deltacommit", "replacecommit")
-"""Actions of operations that look keys up."""
 _CLEANED_REASON = "its snapshot was cleaned"
 _UNPUBLISHED_HINT = (
     "Hudi readers do not see this commit yet, nor those of mdt if Hudi writers share the table, and"
@@ -153,7 +152,7 @@ def steps(
 
 def _require_key_maps(snapshot: Snapshot, operation: Operation[P]) -> None:
     """Raise Unsupported if keys of imported files cannot be looked up yet. The caller maps them."""
-    if operation.action in _WRITES_ROWS and len(snapshot.without_key_map):
+    if operation.action in COMMITS and len(snapshot.without_key_map):
         raise Unsupported(
             "the keys of imported files are not known yet", hint="t.refresh() reads them"
         ).of_others()
@@ -233,7 +232,7 @@ def _attempt(
         if not _is_unreachable(metadata, committed, archived):
             is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
             if not lock.is_held():
-                lock.acquire()  # closing Hudi's file lock provider removes the lock of others
+                _lock_again(lock, committed)  # Hudi's file lock provider removes that of others
                 is_late = True
             if is_late and archived < committed.seq:  # archived records are published
                 _require_unharmed_or_published(metadata, snapshot, committed)
@@ -242,6 +241,21 @@ def _attempt(
         why = _ARCHIVED_REASON
     abandon(metadata, snapshot, claim, operation, plan, lock)
     return None, -1, why
+
+
+def _lock_again(lock: CommitLock, record: CommitRecord) -> None:
+    """Take a lock that was lost after the commit.
+
+    Raises Unavailable if another writer keeps it. Conflict would mean that nothing was committed.
+    """
+    try:
+        lock.acquire()
+    except Conflict as error:
+        raise Unavailable(
+            f"commit {record.seq} at {record.instant} is in the log, and not on Hudi's timeline:"
+            f" {error.message}",
+            hint="do not write its rows again: the next write puts it on the timeline",
+        ) from error
 
 
 def _require_compatible_writers(
@@ -256,8 +270,7 @@ def _require_compatible_writers(
     if operation.action == "compaction" or operation.name == "restore":
         hudi_locks.require_no_writers(metadata)
     try:
-        is_kept = hudi_metadata.is_kept(metadata.cached_snapshot())
-        is_in_step = is_kept or operation.name == WITHOUT_FILES
+        is_in_step = operation.name == WITHOUT_FILES or hudi_metadata.is_ours(metadata)
         metadata.watch.refuse_to_write(is_locked=True, has_metadata_table=is_in_step)
         if instant:
             hudi_locks.require_room(metadata, instant)

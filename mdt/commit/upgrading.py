@@ -7,13 +7,16 @@ can be repeated after a crash, and be done by several processes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
-from mdt.commit.hudi_metadata import remove_metadata_table, replace_properties
+from mdt.commit import hudi_archive
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
+from mdt.hudi.read.instants import COMMITS
+from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
-from mdt.limits import FRAME_BYTES_MAX
+from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import UPGRADE
@@ -22,15 +25,46 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import Storage
 
 _OLD = LAYOUTS[6]
+_OF_METADATA_TABLE = (properties.METADATA_PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
 _NO_CONTENT = b'{"partitionToWriteStats":{},"operationType":"UNKNOWN"}'
 """Of an archived commit, whose statistics are only in the archive."""
-_COMMITS = ("commit", "deltacommit", "replacecommit")
 
 
 def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Convert Hudi's timeline and properties, if ``record`` is an upgrade. Removes the old ones."""
-    if record.action != UPGRADE:
-        return
+    if record.action == UPGRADE:
+        _convert(metadata, newest)
+
+
+def replace_properties(metadata: Metadata, changed: Mapping[str, str]) -> None:
+    """Replace the properties of a table in one step, and remove a backup that Hudi has left.
+
+    A process that paused may replace those of a table that was upgraded meanwhile, so it finishes
+    the upgrade again.
+    """
+    _replace(metadata.storage, changed)
+    newest = metadata.newest(watched=False)
+    if newest.definition.upgraded_at and changed.get(properties.VERSION) == str(_OLD.version):
+        _convert(metadata, newest)
+
+
+def without_metadata_table(stored: Mapping[str, str]) -> dict[str, str]:
+    """Return properties without those of Hudi's metadata table.
+
+    >>> without_metadata_table({"hoodie.table.metadata.partitions": "files", "a": "b"})
+    {'a': 'b'}
+    """
+    return {name: value for name, value in stored.items() if name not in _OF_METADATA_TABLE}
+
+
+def _replace(storage: Storage, changed: Mapping[str, str]) -> None:
+    storage.delete(paths.properties_checksum())
+    storage.replace(paths.properties(), properties.encode(changed))
+    storage.delete(BACKUP)
+
+
+def _convert(metadata: Metadata, newest: Snapshot) -> None:
+    """Convert the timeline, then the properties. The next commit makes the metadata table anew."""
     storage, layout = metadata.storage, layout_of(newest.definition)
     instants = []
     for info in storage.list_dir(_OLD.timeline):
@@ -44,10 +78,11 @@ def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -
     _move_archive(metadata, newest, layout)
     stored = read_properties(storage)
     if stored is not None and stored.get(properties.VERSION) == str(_OLD.version):
-        remove_metadata_table(storage)  # the next commit makes one of the new version
-        stored = read_properties(storage) or {}
-        changed = layout.upgraded_properties(stored, newest.definition)
-        replace_properties(storage, changed)
+        remaining = without_metadata_table(stored)
+        if len(remaining) < len(stored):
+            _replace(storage, remaining)
+            storage.delete_many([info.path for info in storage.list(FOLDER)])
+        _replace(storage, layout.upgraded_properties(remaining, newest.definition))
     storage.delete_many([BACKUP, *(path for _, path in instants)])
     storage.delete_many([info.path for info in storage.list_dir(_OLD.archive)])
 
@@ -72,19 +107,8 @@ def _move_archive(metadata: Metadata, newest: Snapshot, layout: Layout) -> None:
         action = {"create": newest.definition.commit_action, "compaction": "commit"}.get(
             row["action"], row["action"]
         )
-        if action in _COMMITS and row["instant"] not in active:
+        if action in COMMITS and row["instant"] not in active:
             instant = Instant(row["instant"], action, COMPLETED, row["instant"])
             entries.append(InstantContent(instant, layout.upgraded(instant, _NO_CONTENT)[1]))
     if entries:
-        entries.sort(key=lambda entry: entry.instant.time)
-        _add_to_history(storage, layout, entries)
-
-
-def _add_to_history(storage: Storage, layout: Layout, entries: list[InstantContent]) -> None:
-    existing = {info.path: info.size for info in storage.list_dir(layout.archive)}
-    read = partial(storage.read_whole, bytes_max=FRAME_BYTES_MAX)
-    archive = layout.archived(existing, read, entries)
-    for path, content in archive.files:
-        storage.replace(path, content)
-    if storage.put_if_absent(*archive.commit) and archive.pointer is not None:
-        storage.replace(*archive.pointer)
+        hudi_archive.add(storage, layout, sorted(entries, key=lambda entry: entry.instant.time))

@@ -21,6 +21,7 @@ from mdt.errors import Corrupt
 from mdt.hudi import log_file
 from mdt.hudi.avro import NAMESPACE, VERSION, array, mapping, optional, record
 from mdt.hudi.file_names import HUDI
+from mdt.hudi.read.untrusted_avro import DAMAGE
 from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
 
 FOLDER = f"{HUDI}/archived"
@@ -43,8 +44,11 @@ def next_path(existing: Iterable[str]) -> str:
 
 
 def encode(instants: Sequence[InstantContent]) -> bytes:
-    """Return an archive file with completed instants and their content, oldest first."""
-    records = [_encode(_entry(entry.instant, entry.body)) for entry in instants]
+    """Return an archive file with completed instants and their content, oldest first.
+
+    Raises Corrupt for a commit of another writer that cannot be read.
+    """
+    records = [_record(entry.instant, entry.body) for entry in instants]
     content = b"".join(
         [
             log_file.CONTENT_VERSION.to_bytes(4, "big"),
@@ -53,6 +57,18 @@ def encode(instants: Sequence[InstantContent]) -> bytes:
         ]
     )
     return log_file.avro_block(content, avro_schema=json.dumps(_ENTRY, separators=(",", ":")))
+
+
+def _record(instant: Instant, body: bytes) -> bytes:
+    out = BytesIO()
+    try:
+        fastavro.schemaless_writer(out, _PARSED, _entry(instant, body))
+    except DAMAGE as error:
+        raise Corrupt(
+            f"Hudi's {instant.action} at {instant.time} has invalid commit metadata:"
+            f" {str(error)[:200]}"
+        ) from error
+    return out.getvalue()
 
 
 def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
@@ -64,39 +80,30 @@ def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
         "hoodieReplaceCommitMetadata": None,
     }
     if instant.action in _COMMITS:
-        entry["hoodieCommitMetadata"] = _commit_entry(instant, body)
+        entry["hoodieCommitMetadata"] = _commit_entry(body)
     if instant.action == "replacecommit":
-        entry["hoodieReplaceCommitMetadata"] = _commit_entry(instant, body)
+        entry["hoodieReplaceCommitMetadata"] = _commit_entry(body)
     return entry
 
 
-def _commit_entry(instant: Instant, body: bytes) -> Mapping[str, Any]:
-    """Convert the JSON of a commit to the fields of Hudi's Avro record. Raises Corrupt for other
-    bytes.
+def _commit_entry(body: bytes) -> Mapping[str, Any]:
+    """Convert the JSON of a commit to the fields of Hudi's Avro record. Raises an error of DAMAGE
+    for other bytes.
     """
-    try:
-        metadata = json.loads(body)
-        stats = {
-            partition: [
-                {name: stat[name] for name in _STAT_NAMES if stat.get(name) is not None}
-                for stat in write_stats
-            ]
-            for partition, write_stats in metadata["partitionToWriteStats"].items()
-        }
-        return {
-            **{name: metadata[name] for name in _COMMIT_NAMES if name in metadata},
-            "partitionToWriteStats": stats,
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Corrupt(
-            f"Hudi's {instant.action} at {instant.time} has invalid commit metadata: {error!r}"
-        ) from error
-
-
-def _encode(entry: Mapping[str, Any]) -> bytes:
-    out = BytesIO()
-    fastavro.schemaless_writer(out, _PARSED, entry)
-    return out.getvalue()
+    metadata = json.loads(body)
+    stats = {
+        partition: [
+            {name: stat[name] for name in _STAT_NAMES if stat.get(name) is not None}
+            for stat in write_stats
+        ]
+        for partition, write_stats in metadata["partitionToWriteStats"].items()
+    }
+    extra = (metadata.get("extraMetadata") or {}).items()
+    return {
+        **{name: metadata[name] for name in _COMMIT_NAMES if name in metadata},
+        "extraMetadata": {name: text for name, text in extra if text is not None},
+        "partitionToWriteStats": stats,
+    }
 
 
 _TEXTS = ("fileId", "path", "prevCommit", "partitionPath", "baseFile")
@@ -116,7 +123,7 @@ _LONGS = (
     "logOffset",
 )
 _STAT_NAMES = (*_TEXTS, *_LONGS, "logVersion", "logFiles")
-_COMMIT_NAMES = ("compacted", "extraMetadata", "operationType", "partitionToReplaceFileIds")
+_COMMIT_NAMES = ("compacted", "operationType", "partitionToReplaceFileIds")
 
 _STAT = record(
     "HoodieWriteStat",

@@ -29,12 +29,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as order
+from mdt.errors import Corrupt
 from mdt.hudi import avro_values
 from mdt.hudi.avro import field, optional, record
 from mdt.hudi.metadata_record_schema import TEXT, VALUE_TYPE, VALUES
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.hfile_format import ENTRIES
+from mdt.hudi.read.metadata_state import FOLDER
+from mdt.hudi.read.untrusted_avro import DAMAGE
 from mdt.hudi.xxhash64 import xxhash64
 
 _SCALE, _PRECISION = 15, 30
@@ -271,8 +274,13 @@ def merge(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
 
     Args:
         parts: Entries of this module, oldest first. The keys of a part differ.
+
+    Raises Corrupt for an entry that is too short.
     """
     merged = hfile_entries.merge(parts)
+    shortest = pc.min(pc.binary_length(merged["value"])).as_py()
+    if shortest is not None and shortest < -_DELETED_PLACE:
+        raise _damaged(f"it has {shortest} bytes")
     ends = avro_values.edges(merged["value"])[1:]
     flags = np.frombuffer(merged["value"].buffers()[2] or b"", np.uint8)[ends + _DELETED_PLACE]
     return merged.filter(pa.array(flags == 0))
@@ -289,9 +297,19 @@ def suffix_of(key: bytes) -> bytes:
 
 
 def name_in(value: bytes) -> str:
-    """Return the name of the file in a value of this module."""
+    """Return the name of the file in a value of this module. Raises Corrupt for other bytes."""
     start = len(_HEAD) + len(_NOT_NULL)
-    return str(fastavro.schemaless_reader(BytesIO(value[start:]), "string"))
+    try:
+        return str(fastavro.schemaless_reader(BytesIO(value[start:]), "string", None))
+    except DAMAGE as error:
+        raise _damaged(str(error)[:200]) from error
+
+
+def _damaged(reason: str) -> Corrupt:
+    return Corrupt(
+        f"an entry of Hudi's column statistics cannot be read: {reason}",
+        path=f"{FOLDER}/column_stats",
+    )
 
 
 def _names(files: FileKeys, column: str) -> tuple[bytes | pa.Array, ...]:

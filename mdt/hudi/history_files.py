@@ -26,6 +26,10 @@ from mdt.limits import HISTORY_BYTES_MAX
 
 FILES_MERGED = 10
 """Number of files of a layer that are merged, Hudi's default."""
+_MERGED_BYTES_MAX = HISTORY_BYTES_MAX // 2
+"""Bytes of the rows that are merged, so that the merged file can be read, too."""
+_FILE_BYTES_MAX = 6 << 20
+"""Size of a file up to which it is merged. Its rows have about eight times as many bytes."""
 MANIFESTS_KEPT = 3
 """Number of older manifests that are kept with their files, for readers that use them."""
 
@@ -55,15 +59,14 @@ Read = Callable[[str], bytes]
 
 
 def add(
-    folder: str, existing: Mapping[str, int], read: Read, instants: Sequence[InstantContent]
+    folder: str, existing: Sequence[str], read: Read, instants: Sequence[InstantContent]
 ) -> Archive:
     """Return the objects that add ``instants`` to the history in ``folder``.
 
     Instants that a writer had added before it died are not added again. Arguments as in
     :meth:`mdt.hudi.layout.Layout.archived`.
     """
-    sizes = {path.rpartition("/")[2]: size for path, size in existing.items()}
-    manifests = sorted(int(match[1]) for match in map(MANIFEST.fullmatch, sizes) if match)
+    manifests = _manifests(existing)
     files: dict[str, int] = {}
     if manifests:
         path = f"{folder}/manifest_{manifests[-1]}"
@@ -80,9 +83,25 @@ def add(
     return Archive(
         [(f"{folder}/{name}", written[name]) for name in written if name in files],
         (f"{folder}/manifest_{number}", _manifest(files)),
-        (f"{folder}/{VERSION}", str(number).encode()),
         outdated,
     )
+
+
+def pointer(folder: str, existing: Sequence[str]) -> tuple[str, bytes] | None:
+    """Return (path, content) of the object with the number of the newest manifest, None without
+    manifests.
+
+    >>> pointer("history", ["history/manifest_1", "history/manifest_12"])
+    ('history/_version_', b'12')
+    """
+    manifests = _manifests(existing)
+    return (f"{folder}/{VERSION}", str(manifests[-1]).encode()) if manifests else None
+
+
+def _manifests(paths: Sequence[str]) -> list[int]:
+    """Return the numbers of the manifests, ascending."""
+    names = (path.rpartition("/")[2] for path in paths)
+    return sorted(int(match[1]) for match in map(MANIFEST.fullmatch, names) if match)
 
 
 def _without_archived(
@@ -116,16 +135,18 @@ def _merge_layers(
     """Merge the oldest files of a layer into one of the next layer while there are too many."""
     layers: dict[int, list[str]] = defaultdict(list)
     for name in sorted(files):
-        layers[parse_file(name)[2]].append(name)
+        if files[name] <= _FILE_BYTES_MAX:
+            layers[parse_file(name)[2]].append(name)
     layer = 0
     while len(layers[layer]) >= FILES_MERGED:
         oldest = layers[layer][:FILES_MERGED]
-        if sum(files[name] for name in oldest) > HISTORY_BYTES_MAX:
-            return
-        parts = []
+        parts, size = list[pa.Table](), 0
         for name in oldest:
             data = written[name] if name in written else read(f"{folder}/{name}")
             parts.append(_decode(data, f"{folder}/{name}"))
+            size += parts[-1].nbytes
+            if size > _MERGED_BYTES_MAX:
+                return
         rows = pa.concat_tables(parts).sort_by([("instantTime", "ascending")])
         name = _name(rows, layer + 1)
         written[name] = _encode(rows)
@@ -133,7 +154,8 @@ def _merge_layers(
             del files[merged]
         files[name] = len(written[name])
         layers[layer] = layers[layer][FILES_MERGED:]
-        layers[layer + 1] = sorted([*layers[layer + 1], name])
+        if files[name] <= _FILE_BYTES_MAX:
+            layers[layer + 1] = sorted([*layers[layer + 1], name])
         layer += 1
 
 

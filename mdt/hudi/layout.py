@@ -160,18 +160,27 @@ class Layout(Protocol):
 
     def archived(
         self,
-        existing: Mapping[str, int],
+        existing: Sequence[str],
         read: Callable[[str], bytes],
         instants: Sequence[InstantContent],
     ) -> Archive:
         """Return the objects that add instants to Hudi's archive.
 
         Args:
-            existing: Path -> size in bytes of the objects in the folder ``archive``.
+            existing: Paths of the objects in the folder ``archive``.
             read: Returns the content of such an object.
             instants: Completed instants with ``archived_actions``, oldest first.
 
-        Raises Corrupt if an object of the archive cannot be read.
+        Raises Corrupt if an instant or an object of the archive cannot be read.
+        """
+        ...
+
+    def archive_pointer(self, existing: Sequence[str]) -> tuple[str, bytes] | None:
+        """Return (path, content) of the object that names the newest part of Hudi's archive, which
+        is replaced when there is a new part, or None.
+
+        Args:
+            existing: As in :meth:`archived`.
         """
         ...
 

@@ -66,13 +66,11 @@ class Archive:
     Attributes:
         files: Objects to write first. They may replace those of a writer that died.
         commit: The object that makes them valid, which must not exist yet.
-        pointer: An object to replace afterwards, or None.
         outdated: Paths to delete at the end.
     """
 
     files: Sequence[tuple[str, bytes]]
     commit: tuple[str, bytes]
-    pointer: tuple[str, bytes] | None = None
     outdated: Sequence[str] = ()
 
 

@@ -200,13 +200,17 @@ class Version6:
 
     def archived(
         self,
-        existing: Mapping[str, int],
+        existing: Sequence[str],
         read: Callable[[str], bytes],
         instants: Sequence[InstantContent],
     ) -> Archive:
         """Return a log file with one Avro block."""
         archive = avro_bodies.archived_timeline
         return Archive((), (archive.next_path(existing), archive.encode(instants)))
+
+    def archive_pointer(self, existing: Sequence[str]) -> tuple[str, bytes] | None:
+        """Return None: all files of the archive are valid."""
+        return None
 
     def cleaned(self, cleaning: Cleaned) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant, followed by the pending instants with the plan, for Java

@@ -193,12 +193,16 @@ class Version9(Version6):
 
     def archived(
         self,
-        existing: Mapping[str, int],
+        existing: Sequence[str],
         read: Callable[[str], bytes],
         instants: Sequence[InstantContent],
     ) -> Archive:
         """Return a Parquet file with the instants, and a manifest with all valid files."""
         return avro_bodies.history_files.add(self.archive, existing, read, instants)
+
+    def archive_pointer(self, existing: Sequence[str]) -> tuple[str, bytes] | None:
+        """Return the object with the number of the newest manifest."""
+        return avro_bodies.history_files.pointer(self.archive, existing)
 
 
 class Version8(Version9):

@@ -339,6 +339,7 @@ class Handle(FamiliarNames):
         else:
             snapshot, claims = self._newest_for_write(), None
         if self._has_metadata_table(snapshot) and not self._is_dry:
+            self._wait_for_writers(is_removed=True)
             late.shared_metadata_table.remove(self._metadata, snapshot)
             snapshot = self._newest_for_write()
         if by_key:
@@ -352,15 +353,17 @@ class Handle(FamiliarNames):
             )
         return snapshot
 
-    def _wait_for_writers(self) -> None:
+    def _wait_for_writers(self, *, is_removed: bool = False) -> None:
         """Refuse to write while another Hudi writer is at work. With a lock, only its services and
         writers that start are waited for, and refused after some time.
+
+        is_removed: True if Hudi's metadata table is removed before the write.
         """
         options = self.options
         if self._is_dry:
             return None
-        is_kept = late.hudi_metadata.is_kept(self._metadata.cached_snapshot())
-        refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_kept)
+        is_ours = is_removed or late.hudi_metadata.is_ours(self._metadata)
+        refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_ours)
         if not options.lock_provider:
             refuse()
             return late.hudi_locks.require_no_pending_writes(self._metadata)

@@ -138,7 +138,11 @@ def test_engines_may_have_another_url_of_the_table(address, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "metastore:9083", "http://metastore", "thrift://", "thrift://h/p"]
+    "url",
+    [
+        *("", "metastore:9083", "http://metastore", "thrift://", "thrift://h/p"),
+        *("thrift://h:port", "thrift://h:99999", "thrift://[::1"),
+    ],
 )
 def test_other_addresses_are_refused(url):
     with pytest.raises(mdt.Invalid, match="thrift://metastore"):

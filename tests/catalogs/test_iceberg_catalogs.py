@@ -19,6 +19,7 @@ from worlds import COW, MOR, SCHEMA, history, make, rows, survivors
 
 import mdt
 from mdt.catalogs import pointers
+from mdt.formats.iceberg.metadata import version_path
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash
 
@@ -256,6 +257,20 @@ def test_a_dropped_table_is_named_and_can_be_registered_again(lake, tmp_path):
     assert late.upsert(rows([3], 3, 1.0)).warnings == ()
     assert_followed(lake, late)
     assert late.check().ok
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"{}", b"[" * 10_000])
+def test_a_damaged_version_is_corrupt_and_the_pointer_stays(lake, tmp_path, data):
+    table = entered(lake, tmp_path / "t")
+    mdt.open(table.storage).upsert(rows([1], 1, 1.0))
+    seq, path = table.snapshot().seq, version_path(table.snapshot().seq)
+    content = table.storage.read(path)
+    table.storage.replace(path, data)
+    with pytest.raises(mdt.Corrupt, match="Iceberg cannot be read"):
+        mdt.register(table, lake, NAME)
+    table.storage.replace(path, content)
+    mdt.register(table, lake, NAME)
+    assert opened(table.storage).formats().to_pylist()[-1]["seq"] == seq
 
 
 def test_another_table_under_the_name_is_refused(lake, tmp_path):

@@ -166,14 +166,25 @@ def test_a_server_that_is_not_there_is_named(table):
         mdt.register(table, Polaris("http://127.0.0.1:9/api", "lake"), "raw.t")
 
 
-def test_secrets_are_not_shown():
+def test_secrets_are_not_shown(table):
     catalog = Polaris("https://h/api/catalog", "lake", token="hush", credential="me:hush")
     assert "hush" not in repr(catalog)
+    with pytest.raises(mdt.Invalid, match="printable ASCII") as error:
+        mdt.register(table, Polaris("http://127.0.0.1:9/api", "lake", token="hush\n"), "raw.t")
+    assert "hush" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("file:///etc/passwd", "c"), ("https://", "c"), ("https://h/?x", "c"), ("https://h", "")],
+    [
+        *(("file:///etc/passwd", "c"), ("https://", "c"), ("https://h/?x", "c"), ("https://h", "")),
+        *(
+            ("https://h:port", "c"),
+            ("https://[h", "c"),
+            ("https://h/é", "c"),
+            ("https://h/\n", "c"),
+        ),
+    ],
 )
 def test_other_arguments_are_refused(arguments):
     with pytest.raises(mdt.Invalid):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from counting import count
 from schedules import EVERY_PAUSE, Actor, Ended, explore, rollback_of_all, upsert
+from shared_tables import batch, other_table
 from texts import columns
 from worlds import (
     BASE_STATE,
@@ -32,6 +33,7 @@ from mdt.commit.recovery import pending, recover
 from mdt.hudi.layout import layout_of
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import Watch
+from mdt.metadata.log import trusted_names
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash
@@ -380,6 +382,31 @@ def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_oth
     storage.sleep(LATER_SECONDS)
     mdt.open(storage).upsert(rows([2], 3, 3.0))
     assert pending(Metadata(storage)) == []
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("way", ["rolled back", "overtaken"])
+def test_a_claim_that_names_a_file_of_another_writer_deletes_nothing(version, way):
+    storage = MemoryStorage()
+    other_table(storage, version=version).upsert(batch(list(range(10)), 1))
+    table = mdt.adopt(storage)
+    [path] = [info.path for info in storage.list("city=Oslo") if info.path.endswith(".parquet")]
+    name = path.rpartition("/")[2]
+    claim = {
+        **GOOD,
+        "instant": trusted_names.instant_of(name),
+        "token": trusted_names.token_of(name),
+        "begun_at": 0,
+        "started_us": 0 if way == "rolled back" else storage.now_us(),
+        "partitions": ["city=Oslo"],
+    }
+    put(storage, json.dumps(claim).encode(), claim["instant"])
+    if way == "rolled back":
+        assert table.abort().rolled_back == (claim["instant"],)
+    else:
+        table.upsert(batch([1], 2))
+    assert storage.size(path) is not None
+    assert mdt.open(storage).scan().count() == 10
 
 
 def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(

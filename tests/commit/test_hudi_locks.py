@@ -622,6 +622,30 @@ def test_a_commit_whose_lock_was_removed_is_all_or_nothing(provider):
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
 
 
+def test_a_commit_that_cannot_lock_again_is_not_called_a_conflict():
+    """The caller would write its rows again."""
+    theirs, _, storage = locked_tables("COPY_ON_WRITE")
+    rivals = []
+
+    class Hooked(FaultyStorage):
+        def put_if_absent(self, path, data):
+            is_new = super().put_if_absent(path, data)
+            if path.startswith(paths.log_dir()) and not rivals:
+                self.inner.delete(LOCKS[FILE])  # by hand
+                rivals.append(lock(self.inner, FILE))
+                rivals[0].acquire()
+            return is_new
+
+    ours = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 100})
+    with pytest.raises(Unavailable, match=r"is in the log, and not on Hudi's timeline"):
+        ours.upsert(batch([60], 5))
+    rivals[0].close()
+    ours = mdt.open(storage)
+    ours.upsert(batch([61], 6))
+    assert [row["v"] for row in ours.scan("id = 60").to_arrow().to_pylist()] == [5]
+    assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
 def test_the_right_to_break_a_lock_is_not_lost_with_a_dead_writer():
     storage = MemoryStorage()
     dead = lock(storage, FILE)

@@ -196,7 +196,7 @@ def test_one_that_is_out_of_step_is_made_anew_by_the_next_commit(lost, version):
     elif lost == "base file":
         storage.delete_many([name for name in names if name.endswith(".hfile")])
     else:
-        hudi_metadata.remove_metadata_table(storage)
+        hudi_metadata.remove_metadata_table(Metadata(storage))
     rounds = 10 if lost == "log file" else 1  # the next compaction reads them
     for ts in range(20, 20 + rounds):
         mdt.open(storage).upsert(rows([1], ts, 2.0))
@@ -458,7 +458,7 @@ def pause_at(k, commits, version):
     for ts in range(commits):
         table.upsert(rows([ts % 4], ts, 1.0))
     if commits == 1:
-        hudi_metadata.remove_metadata_table(storage)
+        hudi_metadata.remove_metadata_table(Metadata(storage))
     with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
         mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
 
@@ -513,7 +513,7 @@ def table_with_an_unpublished_commit(version, *, is_made):
     storage, table = table_with_option(version, scope="table", **{"mdt.hudi.record.index": True})
     table.upsert(rows(range(3), 1, 1.0))
     if not is_made:
-        hudi_metadata.remove_metadata_table(storage)
+        hudi_metadata.remove_metadata_table(Metadata(storage))
     with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
         mdt.open(storage).upsert(rows([0, 5], 50, 2.0))
     return storage
@@ -566,3 +566,54 @@ def test_a_paused_publisher_does_not_turn_on_again_what_was_turned_off(at, optio
     assert partitions == ("" if option == "mdt.hudi.metadata" else "files")
     assert mdt.open(storage).upsert(rows([2], 200, 4.0)).warnings == ()
     assert mdt.open(storage).check().ok
+
+
+@both_versions
+@pytest.mark.parametrize("then", ["upsert", "abort", "repair"])
+def test_a_writer_that_dies_before_it_removes_the_table_stops_nobody(then, version):
+    storage, table = table_with_option(version)
+    table.upsert(rows(range(3), 1, 1.0))
+    with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
+        table.alter(options={"mdt.hudi.metadata": False})
+    assert listed(storage) is not None
+    if then == "repair":
+        mdt.repair(storage)
+    else:
+        getattr(mdt.open(storage), then)(*[rows([1], 2, 2.0)] * (then == "upsert"))
+    assert mdt.open(storage).upsert(rows([2], 3, 3.0)).warnings == ()
+    assert listed(storage) is None and not storage.list(FOLDER)
+    assert mdt.open(storage).check().ok
+
+
+PROPERTIES_REPLACED = (
+    "delete .hoodie/.hoodie.properties.crc",
+    "replace .hoodie/hoodie.properties",
+    "delete .hoodie/hoodie.properties.backup",
+)
+
+
+@pytest.mark.parametrize(
+    ("at", "is_made"),
+    [
+        *((at, True) for at in PROPERTIES_REPLACED),
+        *((at, False) for at in ("replace .hoodie/metadata/files/", *PROPERTIES_REPLACED)),
+    ],
+)
+def test_a_paused_publisher_does_not_undo_an_upgrade(at, is_made):
+    """It makes the metadata table, or removes it because it was turned off."""
+    storage = table_with_an_unpublished_commit(6, is_made=is_made)
+    if is_made:
+        mdt.open(storage).abort()
+        with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
+            mdt.open(storage).alter(options={"mdt.hudi.metadata": False})
+
+    def others():
+        mdt.open(storage).abort()
+        mdt.open(storage).upgrade(9)
+        mdt.open(storage).upsert(rows([7], 70, 2.0))
+
+    publish_with_a_pause(storage, at, others)
+    assert read_properties(storage)[properties.VERSION] == "9"
+    assert mdt.open(storage).upsert(rows([2], 200, 4.0)).warnings == ()
+    assert mdt.open(storage).check().ok
+    assert listed(storage) == (None if is_made else stored(storage))

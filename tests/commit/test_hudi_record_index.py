@@ -20,9 +20,11 @@ from mdt.hudi.index_definitions import DEFINITIONS
 from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.key_indexes import load_key_indexes
+from mdt.metadata import references
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.keys import key_changes as key_changes_module
 from mdt.metadata.keys.key_changes import key_changes, live_locations
+from mdt.metadata.metadata import Metadata
 from mdt.services.checking import hudi_listing
 from mdt.stores.storage import MemoryStorage
 
@@ -343,6 +345,19 @@ def test_check_reports_nothing_while_another_writer_commits(monkeypatch):
 
     monkeypatch.setattr(hudi_listing, "load_timeline", load_late)
     assert table.check().ok and not waiting
+
+
+def test_check_reports_nothing_if_another_process_removes_the_table_meanwhile(monkeypatch):
+    storage, table = new_table(MOR, "record", ["city"], **ON)
+    table.upsert(rows(random.Random(1), 9))
+    hudi_files = references.hudi_files
+
+    def load_and_remove(*given):
+        hudi_metadata.remove_metadata_table(Metadata(storage))
+        return hudi_files(*given)
+
+    monkeypatch.setattr(references, "hudi_files", load_and_remove)
+    assert table.check().ok and by_hudi(storage) is None
 
 
 def test_publishing_again_puts_the_same_bytes():

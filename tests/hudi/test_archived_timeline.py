@@ -77,8 +77,27 @@ def test_an_instant_that_is_no_commit_metadata_is_corrupt():
         b"{}",
         b'{"partitionToWriteStats": {"x": [3]}}',
         b'{"partitionToWriteStats": 3}',
+        b'{"partitionToWriteStats": {"x": [{"numWrites": "3"}]}}',
+        b'{"partitionToWriteStats": {"x": [{"numWrites": %d}]}}' % (1 << 70),
+        b'{"partitionToWriteStats": {"x": [{"path": "\\ud800"}]}}',
+        b'{"partitionToWriteStats": {}, "extraMetadata": [1]}',
+        b'{"partitionToWriteStats": {}, "extraMetadata": {"x": 1}}',
+        b'{"partitionToWriteStats": {}, "operationType": {}}',
+        b'{"partitionToWriteStats": {"x": [{"logFiles": ["%s", 1]}]}}' % (b"x" * 100_000),
+        b"[" * 100_000,
     ):
         with pytest.raises(
             Corrupt, match="commit at 20240101000000000 has invalid commit metadata"
-        ):
+        ) as error:
             archived_timeline.encode([InstantContent(instant, body)])
+        assert len(str(error.value)) < 500
+
+
+def test_empty_values_of_other_writers_are_left_out_of_the_archive():
+    instant = Instant("20240101000000000", "commit", COMPLETED)
+    body = b'{"partitionToWriteStats": {"": [{"path": "a", "baseFile": null}]}, "compacted": null,'
+    body += b'"operationType": null, "extraMetadata": {"schema": null, "note": "x"}}'
+    [entry] = decoded(archived_timeline.encode([InstantContent(instant, body)]))
+    commit = entry["hoodieCommitMetadata"]
+    assert commit["extraMetadata"] == {"note": "x"}
+    assert commit["partitionToWriteStats"][""][0]["path"] == "a"

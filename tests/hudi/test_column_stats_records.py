@@ -17,11 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes import column_stats
+from mdt.errors import Corrupt
 from mdt.hudi import column_stats_records as records
 from mdt.hudi.column_stats_records import FORMS, RANGES, FileKeys
 from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS, STATS_SCHEMA
 from mdt.hudi.read import column_statistics, hfile_entries
 from mdt.hudi.read.column_statistics import FileColumn
+from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.xxhash64 import xxhash64
 
 PARSED = fastavro.parse_schema(json.loads(STATS_SCHEMA))
@@ -211,6 +213,20 @@ def test_the_last_entry_of_a_key_counts_and_deleted_ones_are_left_out():
     assert decoded(value)["ColumnStatsMetadata"]["valueType"]["typeOrdinal"] == 1
     again = records.merge(map(hfile_entries.sort, ([gone], [one])))
     assert again.to_pylist() == hfile_entries.sort([one]).to_pylist()
+
+
+@pytest.mark.parametrize("value", [b"", b"\0"])
+def test_an_entry_that_is_too_short_is_corrupt(value):
+    columns = [pa.array([data], pa.large_binary()) for data in (b"key", value)]
+    entries = pa.record_batch(columns, schema=ENTRIES)
+    with pytest.raises(Corrupt, match="cannot be read: it has"):
+        records.merge([entries])
+
+
+@pytest.mark.parametrize("value", [b"", b"\0\6\0\2\2", b"\0\6\0\2\2\x08ab", b"\xff" * 30])
+def test_an_entry_without_the_name_of_its_file_is_corrupt(value):
+    with pytest.raises(Corrupt, match="column statistics cannot be read"):
+        records.name_in(value)
 
 
 def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():

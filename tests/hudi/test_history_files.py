@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from worlds import MOR, as_state, assert_clean, make, ours, rows, tables_of, theirs
 
 import mdt
+from mdt.commit import hudi_archive
 from mdt.errors import Corrupt
 from mdt.hudi import history_files
 from mdt.hudi.layout import LAYOUTS
@@ -27,18 +31,13 @@ def content(number: int) -> InstantContent:
 
 
 def archived(storage, numbers):
-    existing = {info.path: info.size for info in storage.list_dir(FOLDER)}
+    existing = [info.path for info in storage.list_dir(FOLDER)]
     return V9.archived(existing, storage.read, [content(number) for number in numbers])
 
 
 def add(storage, numbers):
     """Add instants to the history, as a cleaning does."""
-    archive = archived(storage, numbers)
-    for path, data in archive.files:
-        storage.replace(path, data)
-    assert storage.put_if_absent(*archive.commit)
-    storage.replace(*archive.pointer)
-    storage.delete_many(archive.outdated)
+    assert hudi_archive.add(storage, V9, [content(number) for number in numbers])
 
 
 def files_of(storage):
@@ -99,11 +98,57 @@ def test_instants_that_a_dead_writer_added_are_in_the_history_once(done):
     if done != "files":
         storage.put_if_absent(*archive.commit)
     if done == "pointer":
-        storage.replace(*archive.pointer)
+        storage.replace(*V9.archive_pointer([archive.commit[0]]))
     add(storage, range(3, 8))
     assert [row["metadata"] for row in instants_of(storage)] == [
         f"body {n}".encode() for n in range(8)
     ]
+
+
+def test_files_whose_rows_are_large_are_not_merged_so_that_each_can_be_read(monkeypatch):
+    monkeypatch.setattr(history_files, "HISTORY_BYTES_MAX", 150_000)
+    monkeypatch.setattr(history_files, "_MERGED_BYTES_MAX", 75_000)
+    monkeypatch.setattr(history_files, "_FILE_BYTES_MAX", 2_000)
+    storage, repeats = MemoryStorage(), 20_000
+    for n in range(23):
+        one = content(n)
+        body = one.body * (repeats // len(one.body))
+        assert hudi_archive.add(storage, V9, [replace(one, body=body)])
+    assert {parse_file(name)[2] for name in files_of(storage)} == {0}
+    assert sum(files_of(storage).values()) < 75_000 < 10 * repeats
+    add(storage, [22, 23])
+    assert len(instants_of(storage)) == 24
+
+
+def test_large_files_stay_and_small_ones_beside_them_are_merged(monkeypatch):
+    monkeypatch.setattr(history_files, "_FILE_BYTES_MAX", 5_000)
+    storage = MemoryStorage()
+    for n in range(3):
+        noise = replace(content(n), body=random.Random(n).randbytes(10_000))
+        assert hudi_archive.add(storage, V9, [noise])
+    for n in range(3, 25):
+        add(storage, [n])
+    assert sorted(parse_file(name)[2] for name in files_of(storage)) == [0] * 5 + [1, 1]
+    assert len(instants_of(storage)) == 25
+
+
+class Beside(MemoryStorage):
+    """A storage in which another process adds to the history just before its pointer moves."""
+
+    is_first = True
+
+    def replace(self, path, data):
+        if path.endswith("_version_") and self.is_first:
+            self.is_first = False
+            add(self, range(3, 6))
+        super().replace(path, data)
+
+
+def test_of_two_processes_the_newest_manifest_is_the_one_that_readers_use():
+    storage = Beside()
+    add(storage, range(3))
+    assert storage.read(f"{FOLDER}/_version_") == b"2"
+    assert len(instants_of(storage)) == 6
 
 
 def test_a_damaged_file_of_the_history_is_corrupt():

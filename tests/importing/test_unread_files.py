@@ -289,3 +289,14 @@ class TestHudisTables:
         t = mdt.open(folder, options(tmp_path))
         assert t.scan("txn_id = 'TXN-012'").count() == 1
         assert "hudi_column_stats" not in str(t.scan("txn_id = 'TXN-012'").explain())
+
+
+def test_records_without_statistics_are_of_no_use(tmp_path):
+    """Arrow would end the process if it read the bounds of a record that has none."""
+    expected = created(tmp_path).scan("v = 37").to_arrow()
+    path = copied(tmp_path)
+    field = "ColumnStatsMetadata"
+    index_files.compact(Path(path), "column_stats", lambda _, record: {**record, field: None})
+    t = mdt.open(path, options(tmp_path))
+    assert bag(t.scan("v = 37").to_arrow()) == bag(expected)
+    assert "hudi_column_stats" not in str(t.scan("v = 37").explain())

@@ -4,14 +4,18 @@ a timeline after which Hudi makes a complete one.
 
 import pytest
 from hidden import HiddenMetadata
+from refusals import refused
 from shared_tables import batch, other_table, rows_of
 
 import mdt
-from mdt.commit.hudi_metadata import PARTITIONS, replace_properties
+from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.upgrading import replace_properties
+from mdt.errors import Unsupported
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.timeline import COMPLETED
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -36,7 +40,9 @@ def indexed(version, table_type="MERGE_ON_READ", **options):
     mdt.adopt(storage, **options)
     for path, content in LAYOUTS[version].indexing(*LATER, []):
         storage.create(path, content)
-    replace_properties(storage, {**read_properties(storage), PARTITIONS: "files,record_index"})
+    replace_properties(
+        Metadata(storage), {**read_properties(storage), PARTITIONS: "files,record_index"}
+    )
     storage.create(LISTED, b"a")
     return storage
 
@@ -71,11 +77,26 @@ def test_a_write_after_the_build_of_an_index_begins_with_a_commit(version, table
 def test_a_write_after_another_write_needs_no_other_commit():
     storage = indexed(9)
     mdt.open(storage).upsert(batch([1], 5))
-    replace_properties(storage, {**read_properties(storage), PARTITIONS: "files"})
+    replace_properties(Metadata(storage), {**read_properties(storage), PARTITIONS: "files"})
     t = mdt.open(storage)
     t.upsert(batch([1], 6))
     assert t.history()["operation"].to_pylist().count("commit_without_files") == 1
     assert not has_metadata_table(storage)
+
+
+@pytest.mark.parametrize("content", [b"{}", b""])
+def test_it_stays_while_hudi_writes_without_a_lock(content):
+    storage = indexed(9)
+    for state in ("requested", "inflight"):
+        storage.create(f".hoodie/timeline/20990101000000000.deltacommit.{state}", content)
+    refused(
+        "pending instants 20990101000000000",
+        mdt.open(storage).upsert,
+        batch([1], 5),
+        kind=Unsupported,
+    )
+    assert has_metadata_table(storage) and storage.size(LISTED) is not None
+    assert last_action(storage) == "indexing"
 
 
 def test_it_takes_the_lock_of_hudi():

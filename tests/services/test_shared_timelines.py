@@ -1,12 +1,14 @@
 """The timeline of tables that two writers write: which instants are archived, and which stay."""
 
+import json
+
 import pytest
 from hidden import HiddenMetadata
 from other_writer import OtherWriter
 from shared_tables import batch, other_table, rows_of
 
 import mdt
-from mdt.services.reclaiming import cleaning
+from mdt.services.reclaiming import archiving, cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -69,6 +71,62 @@ def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
     theirs.upsert(batch([5], 1000))
     ours.upsert(batch([6], 1000))
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
+@pytest.mark.usefixtures("short_log")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_many_bytes_of_instants_are_archived_bit_by_bit(version, monkeypatch):
+    storage, before, _ = with_old_instants("MERGE_ON_READ", version)
+    monkeypatch.setattr(archiving, "ARCHIVED_BYTES_MAX", 10_000)
+    ours = mdt.open(storage)
+    ours.clean(retain_commits=1)
+    folder = {6: ".hoodie/archived", 9: ".hoodie/timeline/history"}[version]
+    names = [info.path.rpartition("/")[2] for info in storage.list_dir(folder)]
+    assert len([name for name in names if name[0] == "." or name.endswith(".parquet")]) > 2
+    assert not before & set(active_instants(storage, version))
+    for t in (mdt.open(HiddenMetadata(storage)), mdt.open(OtherWriter(storage))):
+        assert rows_of(t) == rows_of(ours)
+    assert ours.check().ok
+
+
+@pytest.mark.usefixtures("short_log")
+def test_replaced_file_groups_outside_of_the_table_do_not_stop_cleaning():
+    storage = MemoryStorage()
+    theirs = other_table(storage)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.insert_overwrite(batch(list(range(10)), 2))
+    [name] = [name for name in active_instants(storage, 6) if name.endswith(".replacecommit")]
+    commit = json.loads(storage.read(f".hoodie/{name}"))
+    replaced = commit["partitionToReplaceFileIds"]
+    for partition in ("../..", "/etc", ".", "a\0b", "x" * 5000, ".hoodie"):
+        replaced[partition] = ["id"]
+    storage.replace(f".hoodie/{name}", json.dumps(commit).encode())
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
+    for number in range(3, 23):
+        ours.upsert(batch([number % 10], number))
+    ours.clean(retain_commits=1)
+    assert name not in active_instants(storage, 6)
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+
+
+@pytest.mark.usefixtures("short_log")
+def test_instants_without_a_completion_time_are_archived_with_that_of_their_request():
+    storage = MemoryStorage()
+    theirs = other_table(storage, "MERGE_ON_READ", 9)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.upsert(batch([1, 2], 2))
+    for name in active_instants(storage, 9):  # as Hudi 0.x has named them
+        if name.endswith(".deltacommit"):
+            content, path = storage.read(f".hoodie/timeline/{name}"), f"{name[:17]}.deltacommit"
+            storage.delete(f".hoodie/timeline/{name}")
+            storage.put_if_absent(f".hoodie/timeline/{path}", content)
+    ours = mdt.adopt(storage, options=OFTEN_COMPACTED)
+    for number in range(3, 23):
+        ours.upsert(batch([5], number))
+    ours.clean(retain_commits=1)
+    assert not [name for name in active_instants(storage, 9) if name[17:] == ".deltacommit"]
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+    assert ours.check().ok
 
 
 @pytest.mark.usefixtures("short_log")

@@ -57,7 +57,8 @@ class Decode:
 
     Attributes:
         field: Name of the field with the content of a record.
-        table: Returns ``key``, ``is_deleted`` and columns of its own for keys and contents.
+        table: Returns ``key``, ``is_deleted`` and columns of its own for keys and contents, which
+            are not null.
     """
 
     field: str
@@ -257,6 +258,9 @@ def _decoded(file: HFile, schema: str, select: Select, decode: Decode) -> pa.Tab
         raise Unsupported(f"{file.path} has records without a value")
     try:
         records = decode_records(entries, schema, file.path, [decode.field])
-        return decode.table(plain(records["key"]), plain(records[decode.field]))
+        values = plain(records[decode.field])
+        if values.null_count:  # Arrow would abort the process if a field is a union
+            raise ValueError(f"a record has no {decode.field}")
+        return decode.table(plain(records["key"]), values)
     except (KeyError, pa.ArrowException, ValueError) as error:
         raise Corrupt(f"unknown records: {str(error)[:200]}", path=file.path) from error

@@ -292,8 +292,6 @@ def decoder(name: str) -> Decode:
 
 def _decode_locations(keys: pa.Array, values: pa.StructArray) -> pa.Table:
     """Return the location of each record key. Raises KeyError and ValueError for other records."""
-    if values.null_count:
-        raise ValueError("a record has no location")
     fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
     ids = _uuids(fields["fileIdHighBits"], fields["fileIdLowBits"], fields["fileIndex"])
     if "fileIdEncoding" in fields:

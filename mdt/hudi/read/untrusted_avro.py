@@ -48,7 +48,7 @@ _BLOCK = fastavro.parse_schema(
     }
 )
 _SCALARS = frozenset(("boolean", "int", "long", "float", "double", "bytes", "string"))
-_DAMAGE = (
+DAMAGE = (
     ValueError,
     TypeError,
     LookupError,
@@ -92,7 +92,7 @@ def read_record(data: bytes, path: str, skipped: str = "") -> dict[str, Any]:
         record: Any = fastavro.schemaless_reader(content, schema, _without(schema, skipped))
         _require(content.tell() == len(block["data"]), "bytes are left over after the record")
         _require(isinstance(record, dict), "it must contain a record")
-    except _DAMAGE as error:
+    except DAMAGE as error:
         problem = str(error)[:200] or repr(error)
         raise Corrupt(f"a damaged Avro file: {problem}", path=path) from error
     return dict(record)
@@ -129,7 +129,7 @@ def read_values(
             record: Any = fastavro.schemaless_reader(content, stored, wanted)
             _require(content.tell() == len(value), "bytes are left over after the record")
             yield record
-    except (*_DAMAGE, SchemaResolutionError) as error:
+    except (*DAMAGE, SchemaResolutionError) as error:
         problem = str(error)[:200] or repr(error)
         raise Corrupt(f"damaged Avro records: {problem}", path=path) from error
 

@@ -17,6 +17,7 @@ from typing import Any
 from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.read.instants import COMMITS
 from mdt.hudi.timeline import Instant
 from mdt.limits import (
     FOREIGN_CLOCK_BEHIND_SECONDS,
@@ -41,8 +42,7 @@ _OURS_MIN = 1_024
 _DATA_STAYS = frozenset(("savepoint", "indexing"))
 """Actions of other writers that change no rows and delete no files."""
 _COMPACTION = "compaction"
-_COMMITS = frozenset(("commit", "deltacommit"))
-_WRITES = _COMMITS | {"replacecommit"}
+_ROW_WRITES = frozenset(("commit", "deltacommit"))
 _TAKE_ROWS_ALONG = (
     "open the table again: it can then be read, but not written; to write, load its rows into a"
     " new table: mdt.create(new_path, schema, key=...)"
@@ -168,7 +168,7 @@ class Watch:
         if first is not None:
             _refuse_lost_records(self.storage, layout, first, listing.instants[first], snapshot)
         _refuse_instants(unknown)
-        pending = [instant.time for instant in unknown if instant.action in _WRITES]
+        pending = [instant.time for instant in unknown if instant.action in COMMITS]
         seconds = FOREIGN_CLOCK_BEHIND_SECONDS
         if snapshot.is_shared:
             seconds = FOREIGN_ZONES_BEHIND_SECONDS
@@ -225,7 +225,7 @@ class Watch:
                     " hoodie.table.metadata.partitions"
                 ),
             )
-        at_work = [i for i in self.at_work if not (is_locked and i.action in _COMMITS)]
+        at_work = [i for i in self.at_work if not (is_locked and i.action in _ROW_WRITES)]
         times = sorted({instant.time for instant in at_work})
         if times:
             hint = (
@@ -310,7 +310,7 @@ def refuse_version(stored: Mapping[str, str], layout: Layout) -> None:
 def _first_commit(instants: Iterable[Instant]) -> Instant | None:
     """Return the first completed commit of these instants, or None."""
     return min(
-        (i for i in instants if i.state == timeline.COMPLETED and i.action in _WRITES), default=None
+        (i for i in instants if i.state == timeline.COMPLETED and i.action in COMMITS), default=None
     )
 
 
@@ -375,7 +375,7 @@ def _is_at_work(instant: Instant, begun: Container[Instant]) -> bool:
     """
     if instant.state == timeline.COMPLETED or instant.action in _DATA_STAYS:
         return False
-    if instant.action in _WRITES:
+    if instant.action in COMMITS:
         return instant in begun
     return True
 

@@ -6,7 +6,7 @@ record and the key maps of its files. Only the keys in the answer are read from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,13 +121,13 @@ def _added_rows(metadata: Metadata, record: CommitRecord, after: Snapshot) -> It
 
 def _ended_rows(metadata: Metadata, record: CommitRecord, before: Snapshot) -> Iterator[_Rows]:
     """Yield the rows that were live before a record and are not live after it."""
-    removed = record.table("removed")["segment"].to_pylist()
+    removed = set(record.table("removed")["segment"].to_pylist())
     for number in _numbers(before, removed):
         yield _rows(metadata, before, before.segment(number), _live(before, number))
     vectors = record.table("vectors")
     pairs = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
-    dead_in = {segment: data for segment, data in pairs if segment not in set(removed)}
-    for number in _numbers(before, list(dead_in)):
+    dead_in = {segment: data for segment, data in pairs if segment not in removed}
+    for number in _numbers(before, dead_in):
         segment = before.segment(number)
         ended = positions(dead_in[segment.id], segment.rows, path=record_path(record.seq))
         chosen = np.zeros(segment.rows, np.bool_)
@@ -135,7 +135,7 @@ def _ended_rows(metadata: Metadata, record: CommitRecord, before: Snapshot) -> I
         yield _rows(metadata, before, segment, chosen)
 
 
-def _numbers(snapshot: Snapshot, ids: Sequence[int]) -> list[int]:
+def _numbers(snapshot: Snapshot, ids: Collection[int]) -> list[int]:
     """Return the numbers of segments in a snapshot. Raises Corrupt if it lacks one of them."""
     if not ids:
         return []

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 
 from mdt.hudi.read.file_slices import group_files
 from mdt.hudi.read.instants import SAVEPOINT, Timeline, timeline_of
-from mdt.hudi.read.loading import (
-    load_body,
-    load_properties,
-    load_replaced_groups,
-    load_timeline,
-)
+from mdt.hudi.read.loading import load_body, load_replaced_groups
 from mdt.hudi.read.service_metadata import decode_savepoint
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.timeline import COMPLETED
 from mdt.metadata.files import paths
+from mdt.metadata.log.trusted_names import is_partition
 from mdt.stores.storage import Storage
 
 NO_INSTANT = "A"
@@ -37,12 +33,11 @@ class ReplacedFile:
     replaced_at: str
 
 
-def saved_paths(storage: Storage) -> frozenset[str]:
-    """Return the paths of the data files of all savepoints on the timeline.
+def saved_paths(storage: Storage, active: Timeline) -> frozenset[str]:
+    """Return the paths of the data files of all savepoints on the timeline ``active``.
 
     Raises Corrupt, and Missing if a savepoint was removed meanwhile.
     """
-    active = load_timeline(storage, load_properties(storage))
     saved = set[str]()
     for file in active.of_action(SAVEPOINT):
         for partition, names in decode_savepoint(load_body(storage, file), file.path).items():
@@ -50,24 +45,22 @@ def saved_paths(storage: Storage) -> frozenset[str]:
     return frozenset(saved)
 
 
-def replaced_files(storage: Storage, last: str) -> list[ReplacedFile]:
+def replaced_files(
+    storage: Storage, table: TableProperties, active: Timeline, last: str
+) -> list[ReplacedFile]:
     """Return the data files that exist of file groups that old instants replaced: those up to
     ``last``, and before the first pending instant and the first savepoint.
 
+    Args:
+        active: The timeline.
+
     Raises Corrupt, and Missing if an instant was archived meanwhile.
     """
-    table = load_properties(storage)
-    return _replaced_files(storage, table, load_timeline(storage, table), last)
-
-
-def _replaced_files(
-    storage: Storage, table: TableProperties, active: Timeline, last: str
-) -> list[ReplacedFile]:
     end = _first_held(active)
     old = timeline_of(file for file in active.files if file.time <= last and file.time < end)
     replaced = load_replaced_groups(storage, old)
     listed = {}
-    for partition in sorted({partition for partition, _ in replaced}):
+    for partition in sorted(filter(is_partition, {partition for partition, _ in replaced})):
         listed[partition] = {
             info.path.rpartition("/")[2]: info.size for info in storage.list_dir(partition)
         }
@@ -80,20 +73,21 @@ def _replaced_files(
     return files
 
 
-def first_needed_instant(storage: Storage, last: str) -> str:
+def first_needed_instant(
+    storage: Storage, table: TableProperties, active: Timeline, last: str
+) -> str:
     """Return the oldest instant that has to stay on the active timeline for other writers.
 
     It is pending, a savepoint, or has replaced file groups whose files still exist, which Hudi's
     readers would see again. Returns a text that sorts after every instant if there is none.
 
     Args:
+        active: The timeline.
         last: Replacing instants after this one are not looked at.
 
     Raises Corrupt, and Missing if an instant was archived meanwhile.
     """
-    table = load_properties(storage)
-    active = load_timeline(storage, table)
-    replaced = (file.replaced_at for file in _replaced_files(storage, table, active, last))
+    replaced = (file.replaced_at for file in replaced_files(storage, table, active, last))
     return min([_first_held(active), *replaced])
 
 

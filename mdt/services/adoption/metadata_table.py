@@ -59,4 +59,4 @@ def remove(metadata: Metadata, snapshot: Snapshot) -> None:
     with hudi_locks.locked(metadata, definition):
         if metadata.options(definition).lock_provider:
             hudi_locks.require_no_writers(metadata)
-        remove_metadata_table(metadata.storage)
+        remove_metadata_table(metadata)

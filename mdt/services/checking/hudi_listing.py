@@ -12,8 +12,8 @@ from mdt.commit.hudi_metadata import PARTITIONS, is_kept, remove_metadata_table
 from mdt.errors import MdtError
 from mdt.hudi.metadata_table_files import COLUMN_STATS, RECORD_INDEX
 from mdt.hudi.read.loading import load_properties, load_timeline
-from mdt.hudi.read.metadata_state import FOLDER
-from mdt.hudi.read.metadata_table import load_files_from_metadata
+from mdt.hudi.read.metadata_state import FOLDER, load_metadata_table
+from mdt.hudi.read.metadata_table import Listing, load_files_from_metadata
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
@@ -44,8 +44,17 @@ def _is_newest(state: TableState) -> bool:
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """Remove the metadata table. Hudi's readers list files until the next commit makes it again."""
-    remove_metadata_table(repair.storage)
+    remove_metadata_table(repair.metadata)
     repair.note(FOLDER, "removed Hudi's metadata table; the next commit makes it again")
+
+
+def _sizes(listing: Listing) -> dict[str, int]:
+    """Return path -> size in bytes."""
+    return {
+        paths.data_file(folder, name): size
+        for folder, names in listing.items()
+        for name, size in names.items()
+    }
 
 
 def _compare(state: TableState) -> Iterator[Problem]:
@@ -64,17 +73,7 @@ def _compare(state: TableState) -> Iterator[Problem]:
         text = "Hudi's metadata table lacks commits; the next commit makes it anew"
         yield Problem(FOLDER, -1, text, Kind.LISTING)
         return
-    expected = references.hudi_files(metadata, snapshot)
-    listed = {
-        paths.data_file(folder, name): size
-        for folder, names in listing.items()
-        for name, size in names.items()
-    }
-    files = {
-        paths.data_file(folder, name): size
-        for folder, names in expected.items()
-        for name, size in names.items()
-    }
+    listed, files = _sizes(listing), _sizes(references.hudi_files(metadata, snapshot))
     for path in sorted(files):
         if listed.get(path) != files[path]:
             text = f"Hudi's metadata table lists {listed.get(path)} bytes instead of {files[path]}"
@@ -84,7 +83,10 @@ def _compare(state: TableState) -> Iterator[Problem]:
     for path, size in zip(others, sizes, strict=True):
         if size is None:
             yield Problem(path, -1, "Hudi's metadata table lists a missing file", Kind.LISTING)
+    table = load_metadata_table(storage)
+    if table is None:
+        return  # another process has removed it
     if COLUMN_STATS in partitions.split(","):
-        yield from hudi_statistics.compare(metadata, snapshot, timeline)
+        yield from hudi_statistics.compare(metadata, snapshot, table, timeline)
     if RECORD_INDEX in partitions.split(","):
-        yield from hudi_locations.compare(metadata, snapshot, timeline)
+        yield from hudi_locations.compare(metadata, snapshot, table, timeline)

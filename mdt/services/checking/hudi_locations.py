@@ -13,7 +13,7 @@ from mdt.hudi.metadata_table_files import RECORD_INDEX
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes
-from mdt.hudi.read.metadata_state import FOLDER, load_metadata_table
+from mdt.hudi.read.metadata_state import FOLDER, MetadataTable
 from mdt.hudi.record_index_records import LOCATIONS
 from mdt.metadata.keys.key_changes import live_locations
 from mdt.metadata.metadata import Metadata
@@ -24,14 +24,14 @@ _PATH = f"{FOLDER}/{RECORD_INDEX}"
 _SHOWN = 20
 
 
-def compare(metadata: Metadata, snapshot: Snapshot, timeline: Timeline) -> Iterator[Problem]:
+def compare(
+    metadata: Metadata, snapshot: Snapshot, table: MetadataTable, timeline: Timeline
+) -> Iterator[Problem]:
     """Compare the stored locations with the live rows of ``snapshot``. O(rows).
 
     Args:
         timeline: Of the data table, with which the metadata table is in step.
     """
-    table = load_metadata_table(metadata.storage)
-    assert table is not None, "its files were compared"
     stored = KeyIndexes(metadata.storage, table, timeline, {}).records(RECORD_INDEX)
     live = pa.concat_tables([LOCATIONS.empty_table(), *live_locations(metadata, snapshot)])
     place = pc.index_in(plain(live["key"]), plain(stored["key"]))

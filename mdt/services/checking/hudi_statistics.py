@@ -11,7 +11,7 @@ from mdt.hudi.column_stats_records import FileKeys
 from mdt.hudi.metadata_table_files import COLUMN_STATS
 from mdt.hudi.read.index_partition import IndexGroup, IndexPartition
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.metadata_state import FOLDER, load_metadata_table
+from mdt.hudi.read.metadata_state import FOLDER, MetadataTable
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.checking.problems import Kind, Problem
@@ -20,7 +20,9 @@ _PATH = f"{FOLDER}/{COLUMN_STATS}"
 _SHOWN = 20
 
 
-def compare(metadata: Metadata, snapshot: Snapshot, timeline: Timeline) -> Iterator[Problem]:
+def compare(
+    metadata: Metadata, snapshot: Snapshot, table: MetadataTable, timeline: Timeline
+) -> Iterator[Problem]:
     """Compare the stored entries with those made from the statistics of ``snapshot``. O(files).
 
     Entries of files that are not live do no harm, and are not compared if they are left over.
@@ -30,7 +32,7 @@ def compare(metadata: Metadata, snapshot: Snapshot, timeline: Timeline) -> Itera
     """
     expected = hudi_column_stats.snapshot_entries(metadata, snapshot, snapshot.definition)
     made = dict(zip(expected["key"].to_pylist(), expected["value"].to_pylist(), strict=True))
-    stored = _stored(metadata, timeline)
+    stored = _stored(IndexPartition(metadata.storage, table, timeline, COLUMN_STATS))
     live = snapshot.files.take(["partition", "name"], snapshot.live_numbers)
     columns = live["partition"].to_pylist(), live["name"].to_pylist()
     suffixes = set(FileKeys.of(*columns).suffixes.to_pylist())
@@ -46,11 +48,8 @@ def compare(metadata: Metadata, snapshot: Snapshot, timeline: Timeline) -> Itera
         yield Problem(_PATH, -1, text, Kind.LISTING)
 
 
-def _stored(metadata: Metadata, timeline: Timeline) -> dict[bytes, bytes]:
-    """Return the newest entries in the metadata table."""
-    table = load_metadata_table(metadata.storage)
-    assert table is not None, "its files were compared"
-    partition = IndexPartition(metadata.storage, table, timeline, COLUMN_STATS)
+def _stored(partition: IndexPartition) -> dict[bytes, bytes]:
+    """Return the newest entries of the partition."""
     entries: dict[bytes, bytes] = {}
     for group in partition.each(_entries):
         entries |= group

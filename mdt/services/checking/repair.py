@@ -64,8 +64,9 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     error = _open(job, metadata)
     if error is not None:
         return RepairReport(tuple(job.damaged), tuple(job.rebuilt), (_cannot_open(error),))
-    newest = job.begin_again().newest()
-    job.metadata.watch.refuse_to_write(has_metadata_table=hudi_metadata.is_kept(newest))
+    job.begin_again().newest()
+    is_ours = hudi_metadata.is_ours(job.metadata)
+    job.metadata.watch.refuse_to_write(has_metadata_table=is_ours)
     with suppress(Corrupt):  # needs the log, which may be damaged
         other_formats.remove_foreign_versions(job)
         recover(job.metadata, after_seconds=job.state().options.rollback_after_seconds or 1)

@@ -6,17 +6,22 @@ one is archived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mdt.commit import hudi_archive
 from mdt.commit.hudi_locks import locked
 from mdt.errors import Corrupt
 from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.read.instants import COMMITS, InstantFile
+from mdt.hudi.read.loading import load_body, load_properties, load_timeline
 from mdt.hudi.timeline import COMPLETED, REQUESTED, Instant, InstantContent
-from mdt.limits import FRAME_BYTES_MAX
+from mdt.limits import ARCHIVED_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.tolerate_missing import retry_missing
@@ -25,8 +30,6 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.adoption.hudi_files import NO_INSTANT, first_needed_instant
 from mdt.stores.contract import Storage
-
-_COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
 
 CHECKPOINTS_KEPT = 2
 """Number of checkpoints at or before the horizon. If one is damaged later, states are made from the
@@ -139,72 +142,61 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
 
 def _archive_instants(metadata: Metadata, snapshot: Snapshot) -> None:
     """Move instants to Hudi's archive, as :func:`_archive_timeline` says."""
-    storage, layout = metadata.storage, layout_of(snapshot.definition)
-    instants = []
-    for info in storage.list_dir(layout.timeline):
-        instant = layout.instant_at(info.path)
-        if instant is not None:
-            instants.append((instant, info.path))
-    newest = max(
-        (i.time for i, _ in instants if i.state == COMPLETED and i.action in _COMMITS), default=""
-    )
+    storage, last = metadata.storage, snapshot.retention.instant
+    table = load_properties(storage)
+    active = load_timeline(storage, table)
+    completed = (file for file in active.files if file.state == COMPLETED)
     end = min(
-        newest,
+        max((file.time for file in completed if file.action in COMMITS), default=""),
         pc.min(snapshot.history["instant"]).as_py(),
         _oldest_held_instant(metadata, snapshot),
     )
-    last = snapshot.retention.instant
     if snapshot.is_shared:
-        end = min(end, first_needed_instant(storage, last))
-    old = [(i, path) for i, path in instants if i.time <= last and i.time < end]
-    old.sort(key=lambda pair: pair[0].time)
-    if not _is_archived(storage, layout, old):
-        return
-    # Pending instants first: if only these remained, readers would treat the files as uncommitted.
-    storage.delete_many([path for i, path in old if i.state != COMPLETED])
-    _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
+        end = min(end, first_needed_instant(storage, table, active, last))
+    layout = layout_of(snapshot.definition)
+    for batch in _batches(file for file in active.files if file.time <= last and file.time < end):
+        if not _is_archived(storage, layout, batch):
+            return
+        # Pending ones first: if only these remained, readers would treat files as uncommitted.
+        storage.delete_many([file.path for file in batch if file.state != COMPLETED])
+        _delete_in_order(storage, [file.path for file in batch if file.state == COMPLETED])
 
 
-def _is_archived(storage: Storage, layout: Layout, old: Sequence[tuple[Instant, str]]) -> bool:
-    """Add the completed instants among ``old``, (instant, path), to Hudi's archive.
+def _batches(files: Iterable[InstantFile]) -> Iterator[list[InstantFile]]:
+    """Yield the files of instants, sorted by time, as many as are archived at once."""
+    batch, size = list[InstantFile](), 0
+    for _, group in groupby(files, key=attrgetter("time")):
+        of_instant = list(group)
+        size += sum(file.size for file in of_instant)
+        if batch and size > ARCHIVED_BYTES_MAX:
+            yield batch
+            batch, size = [], sum(file.size for file in of_instant)
+        batch += of_instant
+    if batch:
+        yield batch
+
+
+def _is_archived(storage: Storage, layout: Layout, old: Sequence[InstantFile]) -> bool:
+    """Add the completed instants among ``old`` to Hudi's archive.
 
     Return False if another process does the same at the moment.
     """
     archived = [
-        (i, path) for i, path in old if i.state == COMPLETED and i.action in layout.archived_actions
+        file for file in old if file.state == COMPLETED and file.action in layout.archived_actions
     ]
     if not archived:
         return True
-    plan_paths: dict[str, list[str]] = {}
-    for instant, path in old:
-        if instant.state == REQUESTED:
-            plan_paths.setdefault(instant.time, []).append(path)
-    read = partial(storage.read_whole, bytes_max=FRAME_BYTES_MAX)
-    bodies = storage.each(partial(read, path) for _, path in archived)
-    plans = storage.each(partial(_plan, storage, plan_paths.get(i.time, ())) for i, _ in archived)
-    contents = [
-        InstantContent(instant, body, plan)
-        for (instant, _), body, plan in zip(archived, bodies, plans, strict=True)
-    ]
-    existing = {info.path: info.size for info in storage.list_dir(layout.archive)}
-    archive = layout.archived(existing, read, contents)
-    for path, content in archive.files:
-        storage.replace(path, content)
-    if not storage.put_if_absent(*archive.commit):
-        return False
-    if archive.pointer is not None:
-        storage.replace(*archive.pointer)
-    storage.delete_many(archive.outdated)
-    return True
+    plans = {file.time: file for file in old if file.state == REQUESTED and file.size}
+    contents = storage.each(
+        partial(_content, storage, file, plans.get(file.time)) for file in archived
+    )
+    return hudi_archive.add(storage, layout, list(contents))
 
 
-def _plan(storage: Storage, requested: Sequence[str]) -> bytes | None:
-    """Return the content of the first requested instant that has one, or None."""
-    for path in requested:
-        data = storage.read_if_exists(path)
-        if data:
-            return data
-    return None
+def _content(storage: Storage, file: InstantFile, plan: InstantFile | None) -> InstantContent:
+    instant = Instant(file.time, file.action, COMPLETED, file.completion)
+    body = load_body(storage, file)
+    return InstantContent(instant, body, None if plan is None else load_body(storage, plan))
 
 
 def _delete_in_order(storage: Storage, objects: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from mdt.commit.transaction import run
 from mdt.config import Options, parse_options
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import timeline
+from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN, SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
@@ -147,16 +148,18 @@ def _released(metadata: Metadata, snapshot: Snapshot, retention: Retention) -> d
         released = dict(zip(*columns, strict=True))
     if not snapshot.is_shared:
         return released
+    table = load_properties(metadata.storage)
+    active = load_timeline(metadata.storage, table)
     if retention.instant > snapshot.retention.instant:
         used = references.data_file_paths(metadata, replace(snapshot, retention=retention))
         replaced = {
             file.path: file.size
-            for file in replaced_files(metadata.storage, retention.instant)
+            for file in replaced_files(metadata.storage, table, active, retention.instant)
             if names.is_data_file(file.path)
         }
         unused = set(replaced).difference(used.to_pylist())
         released |= {path: replaced[path] for path in sorted(unused)}
-    saved = saved_paths(metadata.storage)
+    saved = saved_paths(metadata.storage, active)
     return {path: size for path, size in released.items() if path not in saved}
 
 
