@@ -521,11 +521,13 @@ class Services(Handle):
         """
         return late.tagging.tags_table(self._metadata, self.snapshot())
 
+    @follows_others
     def formats(self) -> pa.Table:
         """Return a row per table format: the newest commit that its readers see, and how many
         commits they are behind (``format_table.FORMATS``).
 
-        Readers of a format are behind after a crash, until the next write.
+        Readers of a format are behind after a crash, until the next write, and after commits of
+        other Hudi writers, until these are imported.
 
         >>> t.formats().to_pylist()
         [{'format': 'hudi', 'seq': ..., 'behind': 0}]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
+from command_line import run
 from delta_tables import newest_version as newest_of_delta
 from format_views import VIEWS
 from hidden import HiddenMetadata
@@ -259,6 +262,21 @@ def test_a_format_that_cannot_express_a_new_column_ends_with_the_import(caplog):
     found = VIEWS["delta"].rows(storage, ours.schema, None)
     assert bag(found) == bag(ours.scan().to_arrow())
     assert ours.check().ok
+
+
+def test_formats_are_behind_until_commits_of_others_are_imported(tmp_path):
+    storage = open_storage(tmp_path / "t")
+    theirs = other_table(storage)
+    theirs.upsert(batch([1, 2], 1))
+    seq = mdt.adopt(tmp_path / "t", formats=BOTH).snapshot().seq
+    theirs.upsert(batch([1], 2))
+    t = mdt.open(tmp_path / "t")
+    rows = t.formats().to_pylist()
+    assert [(row["seq"], row["behind"]) for row in rows] == [(seq + 1, 0), (seq, 1), (seq, 1)]
+    info = json.loads(run("info", tmp_path / "t", "--json").stdout)
+    assert info["formats"] == rows
+    t.refresh()
+    assert not any(t.formats()["behind"].to_pylist())
 
 
 def test_a_release_removes_other_formats():
