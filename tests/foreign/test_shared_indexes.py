@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from counting import count
-from hudi_session import HudiSession
+from hudi_session import HudiSession, Refused
 
 import mdt
 from mdt.commit.hudi_metadata import PARTITIONS
@@ -39,8 +39,8 @@ INDEXES = {
 VALUES = tuple(f"v = {n}" for n in (3, 8, 108, 113, 208))
 FILTERS = (*VALUES, "year(day) = 2024", "year(day) = 2031")
 FILTERS_OF = {8: VALUES, 9: FILTERS}
-"""Filters of a table that was created in a version. Hudi 1.2 fails with the statistics of dates that
-it wrote in version 8.
+"""Filters by the indexes of a table that was created in a version. Hudi 1.2 takes the years in an
+index that it defined in version 8 for dates.
 """
 
 
@@ -69,6 +69,15 @@ def create(hudi: HudiSession, path: Path, version: int, kind: str) -> None:
     assert partitions(path) >= INDEXES.keys()
 
 
+def takes_years_for_dates(hudi: HudiSession, path: Path) -> None:
+    """Hudi alone refuses filters by the index of a year, and finds no rows by the day."""
+    with pytest.raises(Refused, match=r"java\.sql\.Date cannot be cast"):
+        hudi.call(path, "query", "year(day) = 2024", **READ)
+    day = "day = date '2024-01-09'"
+    assert json.loads(hudi.call(path, "matches", [day])) == [["k008"]]
+    assert json.loads(hudi.call(path, "query", day, **READ))["keys"] == []
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", [8, 9])
@@ -79,20 +88,22 @@ def test_hudi_finds_our_rows_and_makes_its_indexes_again(kind, version, tmp_path
         filters = FILTERS_OF[version]
         create(hudi, path, version, kind)
         compare(hudi, path, filters)
+        if version == 8:
+            takes_years_for_dates(hudi, path)
         table = mdt.adopt(path)
         changed = table.scan(where="id < 'k010'").to_arrow().to_pylist()
         for row in changed:
             row |= {"ts": 20, "v": row["v"] + 100, "day": row["day"].replace(year=2031)}
         table.upsert(changed)
         assert not partitions(path) & INDEXES.keys()
-        assert compare(hudi, path, filters) == [0, 0, 1, 0, 0, 20, 10][: len(filters)]
+        assert compare(hudi, path) == [0, 0, 1, 0, 0, 20, 10]
         hudi.call(path, "upsert", list(range(5, 15)), 30, 100)
         assert partitions(path) >= INDEXES.keys()
         assert compare(hudi, path, filters) == [0, 0, 1, 1, 0, 25, 5][: len(filters)]
         table.refresh()
         table.upsert([{**row, "ts": 40, "v": 208} for row in changed])
         assert not partitions(path) & INDEXES.keys()
-        assert compare(hudi, path, filters) == [0, 0, 0, 1, 10, 20, 10][: len(filters)]
+        assert compare(hudi, path) == [0, 0, 0, 1, 10, 20, 10]
         hudi.call(path, "delete", [1, 2, 14], 50)
         assert compare(hudi, path, filters) == [0, 0, 0, 1, 8, 19, 8][: len(filters)]
         assert table.refresh() and table.check().ok
