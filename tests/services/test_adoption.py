@@ -325,6 +325,16 @@ def test_a_writer_waits_for_the_keys_of_imported_files():
     assert rows_of(ours) == rows_of(theirs)
 
 
+def test_a_check_reads_files_of_ours_without_rows():
+    theirs, ours, storage = shared("COPY_ON_WRITE")
+    ours.upsert(batch([70], 3, city="Rome"))
+    ours.delete([{"id": 70, "city": "Rome"}])
+    assert [0] in ours.files()["row_group_rows"].to_pylist()
+    assert mdt.open(HiddenMetadata(storage)).check().ok
+    theirs.upsert(batch([1], 4))
+    assert mdt.open(storage).check().ok
+
+
 def test_instants_are_those_of_the_timeline_also_after_an_import():
     theirs, ours, _ = shared()
     theirs.upsert(batch([30], 5))

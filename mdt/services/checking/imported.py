@@ -71,6 +71,8 @@ def _check_file(state: TableState, number: int, indexes: IndexCheck) -> Iterator
     schema = with_meta(state.definition.schema)
     first_row = 0
     for row_group, count in enumerate(segment.row_groups):
+        if not count:  # its column chunks have no place in the file
+            continue
         try:
             rows = read_columns(
                 state.storage, state.definition, segment, schema, row_groups=[row_group]
