@@ -41,6 +41,8 @@ OUR_OPTIONS = {"mdt.rollback.after.seconds": 1, "mdt.metadata.compact.records": 
 FORMATS = ["hudi", "delta", "iceberg"]
 WITH_FORMATS = 0.6
 """Part of the tables that are Delta and Iceberg tables, too."""
+MARKERS = {"hoodie.rollback.using.markers": "true"}
+"""Hudi's default. In version 6 it does not find log blocks of our dead writers otherwise."""
 ARCHIVE_RECORDS = 2
 """Records that our cleaning removes from the log at least, instead of more than a history has."""
 
@@ -50,6 +52,7 @@ class TurnSteps(RandomSteps):
 
     def __init__(self, seed, version):
         super().__init__(seed, version)
+        self.options |= MARKERS
         if seed % 3 == 2:
             self.options |= LAZY
 
