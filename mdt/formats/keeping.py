@@ -109,7 +109,8 @@ def _change(metadata: Metadata, before: Snapshot, record: CommitRecord, newest: 
 
 
 def shown(metadata: Metadata, seq: int, newest: Snapshot) -> int:
-    """Return the newest commit up to ``seq`` whose state readers may see. Raises Missing.
+    """Return the newest commit up to ``seq`` whose state readers may see. It is not before the
+    horizon, because that is such a commit.
 
     Args:
         newest: A snapshot with the commits that another Hudi writer has rolled back.
@@ -117,12 +118,17 @@ def shown(metadata: Metadata, seq: int, newest: Snapshot) -> int:
     begins = map(newest.definition.begin_of_format, newest.definition.other_formats)
     first = max((begin for begin in begins if begin <= seq), default=0)
     while newest.is_shared and seq > first:
-        record = _record(metadata, seq)
-        is_part = record.action == IMPORT and "imported" not in record.header
-        if not is_part and record.instant not in newest.imports.voided:
+        record = metadata.record(seq)
+        if record is None or not _is_passed_over(record, newest):
             break
         seq -= 1
     return seq
+
+
+def _is_passed_over(record: CommitRecord, newest: Snapshot) -> bool:
+    """Return True for a part of an import, and for a commit that was rolled back."""
+    is_part = record.action == IMPORT and "imported" not in record.header
+    return is_part or record.instant in newest.imports.voided
 
 
 def _state(metadata: Metadata, seq: int, newest: Snapshot) -> Snapshot:

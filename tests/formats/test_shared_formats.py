@@ -22,6 +22,7 @@ from worlds import MODES
 import mdt
 from mdt.formats.keeping import shown
 from mdt.services.checking.problems import Kind
+from mdt.services.reclaiming.cleaning import Clean
 from mdt.stores.storage import MemoryStorage, open_storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -147,6 +148,8 @@ def test_a_commit_that_another_writer_rolled_back_is_in_no_version(table_type, v
     t.upsert(batch([2], 9))
     newest = t.metadata.newest()
     assert shown(t.metadata, begin + 1, newest) == begin
+    cleaning = Clean(t.metadata, t.options, horizon=begin + 1)
+    assert cleaning.prepare(newest, "0" * 32).retention.horizon == begin
     assert_same_rows(storage)
     assert t.check().ok
 

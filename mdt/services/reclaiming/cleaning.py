@@ -22,6 +22,7 @@ from mdt.commit.recovery import leftover_files, sweep
 from mdt.commit.transaction import run
 from mdt.config import Options, parse_options
 from mdt.errors import Corrupt, Invalid
+from mdt.formats.keeping import shown
 from mdt.hudi import timeline
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN, SEGMENTS_PER_COMMIT_MAX
@@ -92,7 +93,10 @@ class Clean(Operation[CleanPlan]):
             if snapshot.definition.other_formats:
                 target = min(target, _horizon_of_formats(self.metadata, snapshot, self.options))
         needed, ended_leases = self._oldest_needed(snapshot)
-        horizon = max(old.horizon, min(target, needed))
+        horizon = min(target, needed)
+        if snapshot.definition.other_formats:
+            horizon = shown(self.metadata, horizon, snapshot)
+        horizon = max(old.horizon, horizon)
         first, instant = old.first, old.instant
         checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
         if checkpoint is not None:
