@@ -30,7 +30,7 @@ from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.hudi import timeline
-from mdt.hudi.read.instants import COMMITS
+from mdt.hudi.timeline import COMMITS
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
 from mdt.metadata import skipping_indexes
 from mdt.metadata.files import paths

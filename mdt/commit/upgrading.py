@@ -13,9 +13,8 @@ from functools import partial
 from mdt.commit import hudi_archive
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
-from mdt.hudi.read.instants import COMMITS
 from mdt.hudi.read.metadata_state import FOLDER
-from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
+from mdt.hudi.timeline import COMMITS, COMPLETED, Instant, InstantContent
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord

@@ -16,6 +16,10 @@ REQUESTED = "requested"
 INFLIGHT = "inflight"
 COMPLETED = "completed"
 
+COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
+"""Actions of completed writes."""
+WRITES = COMMITS | {"compaction", "logcompaction", "clustering"}
+"""Actions that write data files."""
 ACTIONS = frozenset(
     {
         "commit",

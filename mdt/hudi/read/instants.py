@@ -12,12 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED
+from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, WRITES
 
-COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
-"""Actions of completed writes."""
-WRITES = COMMITS | {"compaction", "logcompaction", "clustering"}
-"""Actions that write data files."""
 REPLACE = "replacecommit"
 CLUSTERING = "clustering"
 COMPACTION = "compaction"

@@ -19,12 +19,12 @@ from mdt.hudi.file_names import HUDI
 from mdt.hudi.log_file import COMMAND, TARGET_INSTANT_TIME
 from mdt.hudi.read import table_properties
 from mdt.hudi.read.file_slices import FileSlice
-from mdt.hudi.read.instants import COMMITS, COMPACTION, InstantFile, Timeline
+from mdt.hudi.read.instants import COMPACTION, InstantFile, Timeline
 from mdt.hudi.read.loading import TableState, load_commit, load_timeline, state_of
 from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
 from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.table_properties import TableProperties
-from mdt.hudi.timeline import COMPLETED
+from mdt.hudi.timeline import COMMITS, COMPLETED
 from mdt.limits import PROPERTIES_BYTES_MAX
 
 FOLDER = f"{HUDI}/metadata"

@@ -17,8 +17,7 @@ from typing import Any
 from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.layout import Layout, layout_of
-from mdt.hudi.read.instants import COMMITS
-from mdt.hudi.timeline import Instant
+from mdt.hudi.timeline import COMMITS, Instant
 from mdt.limits import (
     FOREIGN_CLOCK_BEHIND_SECONDS,
     FOREIGN_ZONES_BEHIND_SECONDS,

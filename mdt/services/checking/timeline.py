@@ -17,8 +17,7 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi import properties
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import partition_depth
-from mdt.hudi.read.instants import WRITES
-from mdt.hudi.timeline import Instant
+from mdt.hudi.timeline import WRITES, Instant
 from mdt.limits import PROPERTIES_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.history import foreign_writers

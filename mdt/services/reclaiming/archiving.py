@@ -18,9 +18,9 @@ from mdt.commit import hudi_archive
 from mdt.commit.hudi_locks import locked
 from mdt.errors import Corrupt
 from mdt.hudi.layout import Layout, layout_of
-from mdt.hudi.read.instants import COMMITS, InstantFile
+from mdt.hudi.read.instants import InstantFile
 from mdt.hudi.read.loading import load_body, load_properties, load_timeline
-from mdt.hudi.timeline import COMPLETED, REQUESTED, Instant, InstantContent
+from mdt.hudi.timeline import COMMITS, COMPLETED, REQUESTED, Instant, InstantContent
 from mdt.limits import ARCHIVED_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
