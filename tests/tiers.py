@@ -31,6 +31,7 @@ ALWAYS = (
     "tests/foreign/",
     "tests/formats/test_keeping.py::test_a_crash_at_any_change_of_a_commit",
     "tests/formats/test_keeping.py::test_its_readers_see",
+    "tests/formats/test_shared_formats.py::test_readers_see_random_turns",
     "tests/importing/",
     "tests/services/test_adoption.py::test_writers_that_take_turns",
     f"{_DYING}[MERGE_ON_READ-9-True-True-torn]",
