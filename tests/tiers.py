@@ -24,6 +24,7 @@ _DYING = (
     "tests/services/test_adoption.py"
     "::test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows"
 )
+_SHARED = "tests/formats/test_shared_formats.py"
 ALWAYS = (
     "tests/campaigns/test_model.py",
     "tests/campaigns/test_pruning.py",
@@ -31,7 +32,8 @@ ALWAYS = (
     "tests/foreign/",
     "tests/formats/test_keeping.py::test_a_crash_at_any_change_of_a_commit",
     "tests/formats/test_keeping.py::test_its_readers_see",
-    "tests/formats/test_shared_formats.py::test_readers_see_random_turns",
+    f"{_SHARED}::test_readers_see",
+    f"{_SHARED}::test_a_crash_at_any_change_beside_another_writer_is_mended[9-MERGE_ON_READ]",
     "tests/importing/",
     "tests/services/test_adoption.py::test_writers_that_take_turns",
     f"{_DYING}[MERGE_ON_READ-9-True-True-torn]",
