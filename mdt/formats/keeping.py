@@ -6,9 +6,9 @@ crash in between, readers of the format do not see the commit yet, and the next 
 missing. Other content under the name of a version is the commit of another writer, which no reader
 of ours knows. It is refused.
 
-If other Hudi writers write to the table, some records are no state that a reader may see: those of
-an import that takes several, but for the last, and commits that another writer rolled back before
-they were published. Their versions have the files of the version before (:func:`shown`).
+If other Hudi writers write to the table, readers must not see the state after some records: after
+all but the last record of an import, and after commits that another writer rolled back before they
+were published. The versions of these have the files of the version before (:func:`shown`).
 
 A format that is added to a table begins with the version of that commit, which has all files. No
 version before it is derived. The versions of a format that is removed are deleted by whoever

@@ -55,15 +55,14 @@ def _refusals(form: Format, definition: TableDefinition) -> Iterator[Refusal]:
     yield from form.refusals(definition)
 
 
-def expressible(definition: TableDefinition, partitions: Iterable[str]) -> tuple[str, ...]:
-    """Return the formats besides Hudi that can express the columns of a table, and partitions that
-    another Hudi writer has made.
+def inexpressible(definition: TableDefinition, partitions: Iterable[str]) -> list[str]:
+    """Return the formats that cannot express the columns of a table, or partitions that another
+    Hudi writer has made.
     """
-    if not _are_paths_of_values(partitions, definition):
-        return ()
-    return tuple(
-        form.name for form in formats_of(definition) if not any(_refusals(form, definition))
-    )
+    forms = formats_of(definition)
+    if not forms or _are_paths_of_values(partitions, definition):
+        forms = [form for form in forms if any(_refusals(form, definition))]
+    return [form.name for form in forms]
 
 
 def refuse_alteration(before: Snapshot, definition: TableDefinition) -> bool:
@@ -129,12 +128,12 @@ def _are_paths_of_values(partitions: Iterable[str], definition: TableDefinition)
         return set(partitions) <= {""}
     schema = pa.schema([definition.schema.field(name) for name in fields])
     try:
-        known = sorted(partitions)
-        values = partition_values(known, schema, is_hive_style)
+        ordered = sorted(partitions)
+        values = partition_values(ordered, schema, is_hive_style)
         codes, made = partition_paths(values, fields, is_hive_style)
     except (Invalid, IndexError, pa.ArrowException):
         return False
-    return [made[code] for code in codes.tolist()] == known
+    return [made[code] for code in codes.tolist()] == ordered
 
 
 def _versions_in_use(snapshot: Snapshot) -> list[SchemaVersion]:

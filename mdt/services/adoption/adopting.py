@@ -19,7 +19,7 @@ from mdt.commit import publish
 from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
-from mdt.formats.registry import formats_of, refuse_columns, refuse_folders
+from mdt.formats.registry import formats_of, refuse_folders
 from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.file_slices import FileSlice
@@ -140,7 +140,6 @@ def plan_adoption(
     )
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
         raise _other_buckets(definition.key_index)
-    refuse_columns(definition)
     all_formats = definition.parsed.formats
     definition = definition.with_options({FORMATS_OPTION: None})
     refuse_folders(storage, definition, all_formats)

@@ -21,7 +21,7 @@ from mdt.commit.recovery import settle_beside_others
 from mdt.commit.transaction import run
 from mdt.config import FORMATS_OPTION
 from mdt.errors import Missing, Unsupported
-from mdt.formats.registry import expressible
+from mdt.formats.registry import inexpressible
 from mdt.hudi import timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.instants import Timeline, completed_instants
@@ -55,7 +55,6 @@ from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.schema.definition import TableDefinition
 from mdt.schema.versions import SchemaVersion
 
 
@@ -126,8 +125,10 @@ class CommitImport(Operation[ImportPlan]):
         imports = None
         if len(chosen) == len(groups):
             imports = Imports(instants, voided=voided)
-        partitions = {partition for partition, _ in chosen}
-        ended = _ended_formats(snapshot.definition, version, partitions)
+        changed = snapshot.definition
+        if version is not None:
+            changed = changed.with_version(version)
+        ended = inexpressible(changed, {partition for partition, _ in chosen})
         is_known = instants <= snapshot.imports.instants and voided == snapshot.imports.voided
         return ImportPlan(
             Footprint(txn, everything=True),
@@ -190,24 +191,13 @@ class CommitImport(Operation[ImportPlan]):
         extra |= import_header(steps, plan.imports, unsettled, plan.version)
         if plan.ended_formats:
             formats = snapshot.definition.parsed.formats
-            kept = [name for name in formats if name not in plan.ended_formats]
-            extra["options"] = {FORMATS_OPTION: ",".join(kept)}
+            remaining = [name for name in formats if name not in plan.ended_formats]
+            extra["options"] = {FORMATS_OPTION: ",".join(remaining)}
         return Changes(imported=tables, extra=extra)
 
     def _report(self, plan: ImportPlan, slices: int) -> None:
         if self.progress is not None:
             self.progress(len(self.done) + slices, len(self.done) + plan.total)
-
-
-def _ended_formats(
-    definition: TableDefinition, version: SchemaVersion | None, partitions: AbstractSet[str]
-) -> list[str]:
-    """Return the formats that cannot express the next columns, or file groups in ``partitions``."""
-    if not definition.other_formats:
-        return []
-    changed = definition if version is None else definition.with_version(version)
-    kept = expressible(changed, partitions)
-    return [name for name in definition.other_formats if name not in kept]
 
 
 def import_commits(metadata: Metadata, progress: Progress | None = None) -> int:
