@@ -315,32 +315,38 @@ def alter(
         list[str], typer.Option(help="An option to store with the table, as name=value.")
     ] = [],  # noqa: B006
     unset: Annotated[list[str], typer.Option(help="An option to reset to its default.")] = [],  # noqa: B006
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Write all rows again, for readers of other formats.")
+    ] = False,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Alter columns or options of the table in one commit. No file is rewritten."""
+    """Alter columns or options of the table in one commit."""
     types = pairs("--add", add)
     options = {**pairs("--set", set), **dict.fromkeys(unset)}
-    result = open_table(path, option).alter(
-        add=types,
-        drop=names(drop),
-        rename=pairs("--rename", rename),
-        widen=pairs("--widen", widen),
-        reorder=names(reorder),
-        nullable=names(nullable),
-        beyond_hudi=beyond_hudi,
-        options=options,
-        dry_run=dry_run,
-        defaults={
-            name: value_of(text, type_of(types.get(name, "string")), "--default")
-            for name, text in pairs("--default", default).items()
-        },
-    )
+    with bar("alter") as callback:
+        result = open_table(path, option).alter(
+            add=types,
+            drop=names(drop),
+            rename=pairs("--rename", rename),
+            widen=pairs("--widen", widen),
+            reorder=names(reorder),
+            nullable=names(nullable),
+            beyond_hudi=beyond_hudi,
+            rewrite=rewrite,
+            progress=callback,
+            options=options,
+            dry_run=dry_run,
+            defaults={
+                name: value_of(text, type_of(types.get(name, "string")), "--default")
+                for name, text in pairs("--default", default).items()
+            },
+        )
     text = "nothing to alter"
     if result.instant:
         text = f"commit {result.seq} at {result.instant}"
     if dry_run:
-        text = "the table can be altered this way; no file would be written"
+        text = "the table can be altered this way; nothing was written"
     tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
 
 

@@ -8,6 +8,7 @@ Two transactions conflict in these cases:
 - The first alters the schema. Files of the second, which began before, would get the wrong schema
   version.
 - The first changes the formats of the table, which decide what the second writes.
+- The second alters the schema and writes files. The names of their statistics contain the seq.
 
 All other transactions commit concurrently. Upserts, deletes and merges by key that only add log
 files to the same file group conflict only if either ends a row that the other has read.
@@ -127,6 +128,8 @@ def check(
         return f"commit {theirs.seq} upgraded the table"
     if theirs.rekeys:
         return f"commit {theirs.seq} gave the table another key hash"
+    if ours.alters and ours.everything:
+        return f"commit {theirs.seq} took the number that names the statistics of new columns"
     if ours.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
     if ours.alters and theirs.ended_versions:

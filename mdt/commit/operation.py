@@ -141,6 +141,13 @@ class Operation(ABC, Generic[P]):
     name: str
     action: str
 
+    @property
+    def moves_rows(self) -> bool:
+        """True if it moves rows to other files of their file groups, so that a write of Hudi in
+        flight might add to files that are no longer read.
+        """
+        return self.action == "compaction" or self.name == "restore"
+
     @abstractmethod
     def prepare(self, snapshot: Snapshot, txn: str) -> P:
         """Return the plan for ``snapshot``. Changes neither the operation nor the storage."""
@@ -174,6 +181,11 @@ class OperationWrapper(Operation[Any]):
     def action(self) -> str:  # type: ignore[override]
         """Hudi action of the instant."""
         return self.operation.action
+
+    @property
+    def moves_rows(self) -> bool:
+        """As for the wrapped operation."""
+        return self.operation.moves_rows
 
     def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
         """Write with the wrapped operation."""

@@ -263,11 +263,11 @@ def _require_compatible_writers(
 ) -> None:
     """Raise Unsupported if a Hudi writer is at work whose commit would not fit ``operation``.
 
-    A service of Hudi moves rows. A compaction or restore of ours moves the rows that a write of
-    Hudi in flight adds to: Hudi compares its write with commits, but not with compactions that
-    began earlier.
+    A service of Hudi moves rows. An operation of ours may move the rows that a write of Hudi in
+    flight adds to: Hudi compares its write with commits, but not with compactions that began
+    earlier.
     """
-    if operation.action == "compaction" or operation.name == "restore":
+    if operation.moves_rows:
         hudi_locks.require_no_writers(metadata)
     try:
         is_in_step = operation.name == WITHOUT_FILES or hudi_metadata.is_ours(metadata)

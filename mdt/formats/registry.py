@@ -65,20 +65,24 @@ def inexpressible(definition: TableDefinition, partitions: Iterable[str]) -> lis
     return [form.name for form in forms]
 
 
-def refuse_alteration(before: Snapshot, definition: TableDefinition) -> bool:
+def refuse_alteration(
+    before: Snapshot, definition: TableDefinition, *, rewrites: bool = False
+) -> bool:
     """Return True if an alteration to ``definition`` adds formats to the table ``before``.
 
-    Raises Invalid if readers of a format would read existing files differently. They find columns
-    by name, and read missing ones as null.
+    Raises Invalid if a format cannot express the table, and unless the alteration ``rewrites`` all
+    rows, if readers of a format would read existing files differently. They find columns by name,
+    and read missing ones as null.
     """
     added = set(definition.other_formats) - set(before.definition.other_formats)
     if added:
-        _refuse_files(before, added)
+        _refuse_paths(before, added)
+    if added and not rewrites:
+        _refuse_log_files(before, added)
     if added or (definition.other_formats and definition.versions != before.definition.versions):
         refuse_columns(definition)
-        for old in _versions_in_use(before):
-            for path, why in _differences(old, definition.version):
-                _refuse(formats_of(definition)[0], path, why)
+        if not rewrites:
+            _refuse_differences(before, definition)
     return bool(added)
 
 
@@ -94,27 +98,35 @@ def refuse_folders(storage: Storage, definition: TableDefinition, formats: Itera
             )
 
 
-def _refuse_files(before: Snapshot, added: Iterable[str]) -> None:
-    """Raise Invalid if other formats cannot begin with the files of a table.
-
-    Log files with rows are refused, because every later writer would wait while all their rows are
-    copied.
+def _refuse_log_files(before: Snapshot, added: Iterable[str]) -> None:
+    """Raise Invalid if there are log files with rows, because every later writer would wait while
+    all their rows are copied.
     """
-    title, numbers = ", ".join(FORMATS[name].title for name in sorted(added)), before.live_numbers
+    numbers = before.live_numbers
     has_rows = before.rows[numbers] > 0
     logs = int((has_rows & (before.kind[numbers] == LOG)).sum())
     if logs:
         raise Invalid(
-            f"the table cannot have the format {title} yet, because it has {logs} log files",
-            hint="t.compact(), and alter the table before other writers update rows",
+            f"the table cannot have the format {_titles(added)} yet, because it has {logs} log"
+            " files",
+            hint="t.compact(), and alter the table before other writers update rows; or"
+            " t.alter(…, rewrite=True)",
         )
-    if not before.is_shared:
-        return
-    if not _are_paths_of_values(live_paths(before), before.definition):
+
+
+def _refuse_paths(before: Snapshot, added: Iterable[str]) -> None:
+    """Raise Invalid if readers would take other partition values from the paths than the table
+    has. Only other Hudi writers make such paths.
+    """
+    if before.is_shared and not _are_paths_of_values(live_paths(before), before.definition):
         raise Invalid(
-            f"the table cannot have the format {title}, because a partition path does not follow"
-            " from the values of the partition columns"
+            f"the table cannot have the format {_titles(added)}, because a partition path does not"
+            " follow from the values of the partition columns"
         )
+
+
+def _titles(names: Iterable[str]) -> str:
+    return ", ".join(FORMATS[name].title for name in sorted(names))
 
 
 def _are_paths_of_values(partitions: Iterable[str], definition: TableDefinition) -> bool:
@@ -146,6 +158,19 @@ def _versions_in_use(snapshot: Snapshot) -> list[SchemaVersion]:
     return [*(versions[number] for number in used if number < len(versions) - 1), versions[-1]]
 
 
+def _refuse_differences(before: Snapshot, definition: TableDefinition) -> None:
+    """Raise Invalid if readers of other formats would read live files of the table ``before``
+    differently than as ``definition``.
+    """
+    title = formats_of(definition)[0].title
+    for old in _versions_in_use(before):
+        for path, why in _differences(old, definition.version):
+            raise Invalid(
+                f"the table cannot have the format {title}: column {path!r} {why}",
+                hint="t.alter(…, rewrite=True) writes all rows again in the same commit",
+            )
+
+
 def _differences(old: SchemaVersion, new: SchemaVersion) -> Iterator[tuple[str, str]]:
     """Yield the columns that files of an older version do not have as readers of the new one expect
     them: path and reason.
@@ -170,6 +195,5 @@ def _differences(old: SchemaVersion, new: SchemaVersion) -> Iterator[tuple[str, 
 def _refuse(form: Format, path: str, why: str) -> None:
     raise Invalid(
         f"the table cannot have the format {form.title}: column {path!r} {why}",
-        hint="leave the column as it is, leave the format out, or write all rows again with"
-        " t.insert_overwrite(…)",
+        hint="leave the column as it is, or leave the format out",
     )

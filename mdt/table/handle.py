@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mdt.engines.engine import Engine, EngineInput
     from mdt.metadata.snapshot.as_of import Point
     from mdt.services.auto_maintenance import Upkeep
+    from mdt.services.layout.rewriting import RewriteRunner
 
 W = TypeVar("W", bound=WriteResult)
 _SERVICE_POLL_SECONDS = 0.2
@@ -248,6 +249,12 @@ class Handle(FamiliarNames):
     def _engine(self, spark: Any) -> Engine[Any] | None:
         """Return the engine of a Spark session, or None."""
         return late.choice.engine_of(spark)
+
+    def _rewriting_on(self, engine: Engine[Any] | None) -> RewriteRunner:
+        """Return the function that rewrites file groups, in this process or on an engine."""
+        if engine is None:
+            return late.rewriting.in_process
+        return late.engine_rewriting.EngineRewrite(engine)
 
     def _commit(
         self, operation: Operation[Any], begun: Snapshot | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mdt.commit.recovery import Recovery
-    from mdt.engines.engine import Engine
     from mdt.metadata.snapshot.as_of import Point
     from mdt.metadata.snapshot.snapshot import Snapshot
     from mdt.services.checking.problems import CheckReport, RepairReport
     from mdt.services.layout.cluster_table import ClusterResult
     from mdt.services.layout.compaction_strategies import Strategy
-    from mdt.services.layout.rewriting import RewriteRunner
     from mdt.services.reclaiming.cleaning import CleanReport
     from mdt.services.reclaiming.purge import PurgeReport
 
@@ -132,12 +130,6 @@ class Services(Handle):
                 runner=runner,
                 commit=self._commit,
             )
-
-    def _rewriting_on(self, engine: Engine[Any] | None) -> RewriteRunner:
-        """Return the function that rewrites file groups, in this process or on an engine."""
-        if engine is None:
-            return late.rewriting.in_process
-        return late.engine_rewriting.EngineRewrite(engine)
 
     @takes_metadata
     @takes_dry_run

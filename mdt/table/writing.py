@@ -478,11 +478,13 @@ class Writing(Handle):
         formats: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
         beyond_hudi: bool = False,
+        rewrite: bool = False,
+        progress: ProgressOption = None,
+        spark: SparkSession | None = None,
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Alter columns or options of the table in one commit. No file is rewritten, and older
-        snapshots keep their schema.
+        """Alter columns or options of the table in one commit. Older snapshots keep their schema.
 
         add: Maps paths to types (of Arrow, or their text) or to non-nullable Arrow fields. A new
             column is last in the table or struct. In older rows it is null, or has its value in
@@ -500,6 +502,10 @@ class Writing(Handle):
         options: Maps option names to values for all writers, or to None for the default. See
             :mod:`mdt.config`. Other handles use them after their next refresh.
         beyond_hudi: True allows changes that Hudi's readers would not apply correctly.
+        rewrite: True writes all rows again in this commit, with the new columns and options. Then
+            readers of Hudi and of other formats apply every change correctly. Writes that commit
+            meanwhile make it begin again. Otherwise no file is rewritten.
+        spark: Write in tasks of this Spark session.
 
         Paths lead into structs (``"address.zip"``), lists (``"tags.element"``) and maps
         (``"prices.value"``). ``add`` and ``reorder`` use the new names, all other arguments the old
@@ -507,8 +513,8 @@ class Writing(Handle):
 
         Raises Invalid, with the reason, for key, partition and ordering columns, for changes that
         are not possible, for changes that Hudi's readers would not apply correctly unless
-        ``beyond_hudi``, and for options that are fixed at creation or have the scope session or
-        machine. Running writers restart.
+        ``beyond_hudi`` or ``rewrite``, and for options that are fixed at creation or have the scope
+        session or machine. Running writers restart.
 
         >>> t.alter(add={"tip": pa.float64()}, dry_run=True).seq
         1
@@ -544,15 +550,24 @@ class Writing(Handle):
         )
         self._prepare_write()
         name = "alter_schema" if alteration else "alter_options"
-        operation = late.altering.Alter(
-            self._storage,
-            lambda _: alteration,
-            self.definition.commit_action,
-            beyond_hudi,
-            name,
-            changes,
-        )
-        result = self._after_write(WriteResult.of(self._commit(operation)))
+        engine = self._engine(spark)
+        with progress_callback(progress, "alter") as callback:
+            rewriting = None
+            if flag("rewrite", rewrite):
+                rewriting = late.altering.Rewriting(
+                    self._metadata, callback, self._rewriting_on(engine)
+                )
+            operation = late.altering.Alter(
+                self._storage,
+                lambda _: alteration,
+                self.definition.commit_action,
+                beyond_hudi,
+                name,
+                changes,
+                rewriting,
+            )
+            committed = self._commit(operation)
+        result = self._after_write(WriteResult.of(committed, late.choice.name_of(engine)))
         if "mdt.durable" in changes:
             self._storage.is_durable = self.options.durable
         return result

@@ -308,6 +308,12 @@ MADE = {
         lambda: died(filled(*BASES_BLOOM), 9, "after"), upsert_mixed, BASE_STATE, MIXED
     ),
     "alter": flow(LOGS_BLOOM, on_table(lambda t: t.alter(reorder=["fare", "id"]))),
+    **{
+        f"alter that writes all rows again, {name}": flow(
+            base, on_table(lambda t: t.alter(reorder=["fare", "id"], rewrite=True))
+        )
+        for name, base in (("log files", LOGS), ("base files", BASES_BLOOM))
+    },
     "alter of options, with metadata": flow(
         LOGS_BLOOM,
         on_table(lambda t: t.alter(options={"mdt.page.bytes": 4096}, metadata={"run": "1"})),

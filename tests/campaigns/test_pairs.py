@@ -126,6 +126,7 @@ WRITERS = [
     may_be_refused(conditional("fare = 1.0", 8.0)),
     may_be_refused(restore(TAGGED, EARLIER)),
     may_be_refused(alter()),
+    may_be_refused(alter(rewrites=True)),
     overwrite([0, 20], 1, 9.0),
     drop("city=x"),
 ]

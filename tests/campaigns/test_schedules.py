@@ -413,7 +413,8 @@ COMPANY = {
 
 @kinds(1, 2)
 @pytest.mark.parametrize("other", COMPANY)
-def test_an_alter_and_company_end_as_one_after_the_other(other, kind):
+@pytest.mark.parametrize("rewrites", [False, True])
+def test_an_alter_and_company_end_as_one_after_the_other(other, kind, rewrites):
     specs = ["bitmap(fare)"] if "indexes" in other else ["bitmap(fare)", "bitmap(ts)"]
 
     def start():
@@ -421,7 +422,7 @@ def test_an_alter_and_company_end_as_one_after_the_other(other, kind):
         mdt.open(storage).create_index(specs, mode="async")
         return storage
 
-    actors, conflicts_met = (COMPANY[other], alter()), 0
+    actors, conflicts_met = (COMPANY[other], alter(rewrites=rewrites)), 0
     for number, run in enumerate(explore(start, actors)):
         count("schedules")
         table = mdt.open(run.storage)

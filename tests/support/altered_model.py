@@ -150,14 +150,19 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         **what,
     ):
         writer = self._writer(data)
+        rewrites = data.draw(st.integers(0, 3), label="rewrites") == 3
         try:
-            done = writer.alter(**what, beyond_hudi=self.beyond)
+            done = writer.alter(**what, beyond_hudi=self.beyond, rewrite=rewrites)
         except Invalid as error:
             assert "there are log files that lack" in str(error)
             count("alters in the model that log files stand in the way of")
             writer.compact()
             done = writer.alter(**what, beyond_hudi=self.beyond)
-        self.asked = self.asked and not is_beyond
+        if rewrites and done.instant:
+            self.asked = True
+            count("alters in the model that write all rows again")
+        else:
+            self.asked = self.asked and not is_beyond
         self.schema = self.table.schema
         if done.instant:
             self.alters.append((done.seq, change))

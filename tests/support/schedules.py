@@ -28,7 +28,7 @@ from mdt.errors import Invalid
 from mdt.filters.where import parse_where
 from mdt.metadata.metadata import Metadata
 from mdt.schema.alter import Alteration
-from mdt.services.history.altering import Alter
+from mdt.services.history.altering import Alter, Rewriting
 from mdt.services.history.restoring import Restore
 from mdt.services.indexing.index_builder import IndexBuild, IndexChange
 from mdt.services.indexing.rekeying import Rekey
@@ -278,16 +278,27 @@ def rekey():
     return acting("rekey", lambda m, d, o: Rekey(m, o))
 
 
-def alter():
-    """Somebody who drops the fare and adds it again: all rows of older commits have another one."""
+def alter(*, rewrites=False):
+    """Somebody who drops the fare and adds it again: all rows of older commits have another one.
+
+    Args:
+        rewrites: Write all rows again in the same commit.
+    """
     wanted = Alteration(
         add={"fare": pa.field("fare", pa.float64())},
         drop=["fare"],
         defaults={"fare": 9.0},
         reorder=["fare", "id"],
     )
-    make = lambda m, d, o: Alter(m.storage, lambda _: wanted, d.commit_action, True)
-    return acting("alter", make, lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()})
+    make = lambda m, d, o: Alter(
+        m.storage,
+        lambda _: wanted,
+        d.commit_action,
+        beyond_hudi=True,
+        rewriting=Rewriting(m) if rewrites else None,
+    )
+    name = "alter that rewrites" if rewrites else "alter"
+    return acting(name, make, lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()})
 
 
 def rollback_of_all():

@@ -2,8 +2,9 @@
 
 A change is a commit without files. Its record contains the next schema version and the changed
 options. Existing files stay as they are. Indexes on renamed or widened columns lose their
-summaries, and indexes on dropped columns are dropped. Hudi's readers do not know schema versions,
-so changes that they would read differently are refused unless the caller accepts that.
+summaries, and indexes on dropped columns are dropped. Other readers do not know schema versions, so
+changes after which they would read older files differently are refused, unless the caller accepts
+that (Hudi's readers only) or has all rows written again in the same commit.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexes import registry
+from indexes.base import Int64Array
 from mdt.commit.conflicts import Footprint
 from mdt.commit.hudi_record_index import require_unique_keys
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
@@ -26,21 +29,48 @@ from mdt.formats.uris import location_of
 from mdt.importing.imported_files import fits, read_file
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE, LOG
+from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import named_spec
+from mdt.metadata.snapshot.apply import change_of
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.progress import Progress
 from mdt.schema.alter import Alteration, apply_alteration
 from mdt.schema.definition import TableDefinition
 from mdt.schema.header_fields import present
 from mdt.schema.versions import Column, SchemaVersion, version_of
+from mdt.services.layout.compaction import compact_groups
+from mdt.services.layout.rewriting import RewriteRunner, in_process
 from mdt.stores.storage import Storage
+from mdt.write.new_files import WriteJob
 
 
 @dataclass(frozen=True, slots=True)
 class AlterPlan(WritePlan):
-    """The next schema version (None if the schema stays) and the changed options."""
+    """The next schema version (None if the schema stays), the changed options, and the numbers of
+    the file groups to write again.
+    """
 
     version: SchemaVersion | None = None
     options: Mapping[str, str | None] = field(default_factory=dict)
+    groups: Sequence[int] = ()
+
+    def moved(self) -> Sequence[int]:
+        """Return the file groups."""
+        return self.groups
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """How an alteration writes all rows again.
+
+    Attributes:
+        progress: Called with the number of finished file groups and of all.
+        runner: Where rows are written.
+    """
+
+    metadata: Metadata
+    progress: Progress | None = None
+    runner: RewriteRunner = in_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +82,7 @@ class Alter(Operation[AlterPlan]):
         find_alteration: Function from the current definition to the requested alteration.
         beyond_hudi: True to allow changes that other readers of the directory read differently.
         options: As returned by :func:`mdt.config.changed_options`.
+        rewriting: None if existing files stay.
     """
 
     storage: Storage
@@ -60,44 +91,113 @@ class Alter(Operation[AlterPlan]):
     beyond_hudi: bool = False
     name: str = "alter_schema"
     options: Mapping[str, str | None] = field(default_factory=dict)
+    rewriting: Rewriting | None = None
+
+    @property
+    def moves_rows(self) -> bool:
+        """True if all rows are written again."""
+        return self.rewriting is not None
 
     def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
         """Return the next version. Raises Invalid with a reason if that is not possible."""
-        definition = snapshot.definition
-        changed = definition.with_options(self.options)
+        before = snapshot.definition
+        changed = before.with_options(self.options)
         require_unique_keys(changed)
-        options = self.options if changed is not definition else {}
-        alteration = self.find_alteration(definition)
-        if not alteration:
-            has_more = self._adds_formats(snapshot, changed)
-            footprint = Footprint(txn, alters=True, everything=has_more)
-            return AlterPlan(footprint, is_needed=bool(options), options=options)
-        version = apply_alteration(definition, alteration, snapshot.seq + 1)
-        has_more = self._adds_formats(snapshot, changed.with_version(version))
-        if not self.beyond_hudi:
-            _refuse("answer differently", list(hudi_differences(definition, version)), "")
-            _refuse("fail", list(_log_file_problems(snapshot, version)), "compact() first; or ")
-        rests_on_logs = definition.is_mor and _changes_nested_type(definition, version)
-        footprint = Footprint(txn, alters=True, everything=rests_on_logs or has_more)
-        if is_unaltered(definition, version):
-            return AlterPlan(footprint, is_needed=bool(options), options=options)
-        return AlterPlan(footprint, version=version, options=options)
+        options = self.options if changed is not before else {}
+        version: SchemaVersion | None = None
+        alteration = self.find_alteration(before)
+        if alteration:
+            version = apply_alteration(before, alteration, snapshot.seq + 1)
+            changed = changed.with_version(version)
+        adds_formats = self._adds_formats(snapshot, changed)
+        decides_all = adds_formats or self.moves_rows
+        if version is not None and not self.moves_rows:
+            if not self.beyond_hudi:
+                _refuse("answer differently", list(hudi_differences(before, version)), "")
+                _refuse("fail", list(_log_file_problems(snapshot, version)), "compact() first; or ")
+            decides_all |= before.is_mor and _changes_nested_type(before, version)
+        footprint = Footprint(txn, alters=True, everything=decides_all)
+        if version is not None and is_unaltered(before, version):
+            version = None
+        is_needed = version is not None or bool(options)
+        groups: Sequence[int] = ()
+        if is_needed and self.moves_rows:
+            groups = _groups_with_files(snapshot).tolist()
+        return AlterPlan(
+            footprint,
+            sorted({snapshot.file_groups.partition(group) for group in groups}),
+            is_needed=is_needed,
+            version=version,
+            options=options,
+            groups=groups,
+        )
 
     def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
-        """Return the fields of the record. Writes no files."""
+        """Write the file groups of the plan again, and return the fields of the record."""
+        changes = Changes()
+        if self.rewriting is not None:
+            changes = self._rewritten(self.rewriting, snapshot, plan, claim)
         extra = present(options=dict(plan.options))
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
         if FORMATS_OPTION in plan.options:
             extra |= {"location": location_of(self.storage)}
-        return Changes(extra=extra)
+        return replace(changes, extra=extra)
+
+    def _rewritten(
+        self, rewriting: Rewriting, snapshot: Snapshot, plan: AlterPlan, claim: Claim
+    ) -> Changes:
+        """Write a base file for each file group, with the new columns and options."""
+        target = with_alteration(snapshot, plan.version, plan.options)
+        options = rewriting.metadata.options(target.definition)
+        shared = WriteJob.for_claim(rewriting.metadata, snapshot, options, claim)
+        rewrite = partial(rewrite_groups, plan.version, plan.options)
+        return rewriting.runner(shared, rewrite, plan.groups, rewriting.progress)
 
     def _adds_formats(self, snapshot: Snapshot, changed: TableDefinition) -> bool:
         """Return True if the table gets other formats. Raises Invalid if they cannot express it."""
-        has_more = refuse_alteration(snapshot, changed)
-        if has_more and snapshot.is_shared:
+        has_more = refuse_alteration(snapshot, changed, rewrites=self.moves_rows)
+        if has_more and snapshot.is_shared and not self.moves_rows:
             _refuse_other_types(self.storage, snapshot)
         return has_more
+
+
+def _groups_with_files(snapshot: Snapshot) -> Int64Array:
+    """Return the numbers of the file groups that have files, ascending."""
+    return np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
+
+
+def with_alteration(
+    snapshot: Snapshot,
+    version: SchemaVersion | None,
+    options: Mapping[str, str | None] | None = None,
+) -> Snapshot:
+    """Return the snapshot as a writer of the schema ``version`` and with changed ``options`` sees
+    it. None for the current version.
+    """
+    definition = snapshot.definition
+    if version is not None:
+        change = change_of(index_changes(definition, version))
+        definition = change.defined(definition).with_version(version)
+    return replace(snapshot, definition=definition.with_options(options or {}))
+
+
+def rewrite_groups(
+    version: SchemaVersion | None,
+    options: Mapping[str, str | None],
+    shared: WriteJob,
+    groups: Sequence[int],
+    part: str,
+    progress: Progress | None,
+) -> Changes:
+    """Write a base file for each file group of ``groups``, with the columns and options of an
+    alteration.
+
+    With ``version`` and ``options`` bound this is a :class:`mdt.services.layout.rewriting.Rewrite`.
+    """
+    target = with_alteration(shared.snapshot, version, options)
+    job = WriteJob.for_claim(shared.metadata, target, shared.options, shared.claim)
+    return compact_groups(job, groups, part, progress)
 
 
 def _refuse_other_types(storage: Storage, snapshot: Snapshot) -> None:
@@ -114,7 +214,7 @@ def _refuse_other_types(storage: Storage, snapshot: Snapshot) -> None:
             raise Invalid(
                 f"the table cannot have other formats yet: a column of {path} has another type than"
                 " in the table, which their readers do not convert",
-                hint="t.insert_overwrite(…) with the rows of its partition writes them again",
+                hint="t.alter(…, rewrite=True) writes all rows again in the same commit",
             )
 
 
@@ -231,8 +331,8 @@ def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
         raise Invalid(
             f"Hudi's readers would {would}: " + "; ".join(reasons),
             hint=(
-                f"{otherwise}beyond_hudi=True (--beyond-hudi) alters the table anyway; mdt reads it"
-                " correctly, with Arrow and with Spark"
+                f"{otherwise}rewrite=True (--rewrite) writes all rows again; or beyond_hudi=True"
+                " (--beyond-hudi) alters the table anyway, and only mdt reads it correctly"
             ),
         )
 

@@ -27,7 +27,6 @@ from mdt.errors import Unsupported
 from mdt.formats.registry import refuse_alteration
 from mdt.hudi.avro_schema import PARTITION_PATH, RECORD_KEY
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.apply import change_of
 from mdt.metadata.snapshot.deleted_keys import undo_changes
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
@@ -40,7 +39,7 @@ from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.older_files import form_between
 from mdt.schema.versions import SchemaVersion
-from mdt.services.history.altering import alteration_fields, index_changes, is_unaltered
+from mdt.services.history.altering import alteration_fields, is_unaltered, with_alteration
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch, partition_names, stored_batch
 from mdt.write.operations import DecidedInProcess, RowPlan, planned, write_rows
@@ -97,7 +96,7 @@ class Restore(Operation[RestorePlan]):
         if version is not None:
             refuse_alteration(snapshot, snapshot.definition.with_version(version))
         is_whole = _restores_columns(snapshot.definition, version)
-        snapshot = _with_version(snapshot, version)
+        snapshot = with_alteration(snapshot, version)
         if version is None and old.seq >= snapshot.retention.horizon:
             batch, came_back = _batch(snapshot, *self._changes_from_log(snapshot, old))
         else:
@@ -196,7 +195,7 @@ class Restore(Operation[RestorePlan]):
 
     def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
         """Write the files of the plan."""
-        target = _with_version(snapshot, plan.version)
+        target = with_alteration(snapshot, plan.version)
         job = WriteJob.for_claim(self.metadata, target, self.options, claim)
         changes = write_rows(job, plan.work, plan.rows.grouped, self.progress)
         extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
@@ -226,11 +225,3 @@ def _restored_version(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None
 def _restores_columns(definition: TableDefinition, version: SchemaVersion | None) -> bool:
     """Return True if ``version`` restores columns or fields that the table lacks."""
     return version is not None and not set(version.ids) <= set(definition.version.ids)
-
-
-def _with_version(snapshot: Snapshot, version: SchemaVersion | None) -> Snapshot:
-    """Return the snapshot as a writer of ``version`` sees it."""
-    if version is None:
-        return snapshot
-    change = change_of(index_changes(snapshot.definition, version))
-    return replace(snapshot, definition=change.defined(snapshot.definition).with_version(version))

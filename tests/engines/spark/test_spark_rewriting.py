@@ -55,6 +55,21 @@ def test_spark_compacts_what_it_is_told_to(spark, table, tmp_path):
     assert not table.compact(spark=spark).instant, "nothing is left to do"
 
 
+def test_spark_writes_all_rows_again_with_the_columns_of_an_alteration(spark, table, tmp_path):
+    names = ["id", "city", "more", "y"]
+    before = (
+        table.scan()
+        .to_arrow()
+        .rename_columns(names)
+        .cast(columns("id int64, city string, more double, y float64"))
+    )
+    done = table.alter(rename={"x": "more"}, widen={"x": "double"}, rewrite=True, spark=spark)
+    assert done.engine == "spark" and done.files_written == len(table.files())
+    found = mdt.open(tmp_path / "t").scan().to_arrow()
+    assert bag(found) == bag(before) == bag(hudi_table(tmp_path / "t", before.schema))
+    assert table.check().ok
+
+
 def test_spark_clusters_and_queries_read_fewer_files(spark, table, tmp_path):
     before, read = (
         bag(table.scan().to_arrow()),
