@@ -134,6 +134,11 @@ class Options:
     partition_time_unit: str = _fixed(
         "ms", "unit of integers in such a partition column", choice("s", "ms", "us")
     )
+    partition_time_input: str = _fixed(
+        "",
+        "Java pattern of the texts in such a partition column, such as yyyy-MM-dd'T'HH:mm:ssZ",
+        hudi="hoodie.keygen.timebased.input.dateformat",
+    )
     partition_time_zone: str = _fixed(
         "UTC",
         "time zone of partition paths with a pattern",

@@ -212,7 +212,12 @@ def _check_partitions(
             " TimestampBasedKeyGenerator does",
             hint="leave the option out, or name one column in each",
         )
-    time_path = TimePath(pattern, options.partition_time_unit, options.partition_time_zone)
+    time_path = TimePath(
+        pattern,
+        options.partition_time_unit,
+        options.partition_time_zone,
+        input=options.partition_time_input,
+    )
     time_path.check(stored.field(partition_by[0]))
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from mdt import logs
 from mdt.config import OPTIONS
 from mdt.errors import Invalid, Unsupported
-from mdt.schema.time_paths import UNITS
+from mdt.schema.time_paths import TEXT, UNITS
 from mdt.session import in_session
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def _key_generators(definition: TableDefinition) -> tuple[str, ...]:
 def _time_types(definition: TableDefinition) -> tuple[str, ...]:
     """Return Hudi's names of the units of a partition column. Only integers have a unit."""
     path = definition.time_path
+    if path is not None and path.input:
+        return (TEXT,)
     if path is not None:
         column = definition.schema.field(definition.partition_by[0])
         if pa.types.is_integer(column.type):
@@ -180,7 +182,7 @@ _DESCRIBING = (
     _of_table(
         "hoodie.keygen.timebased.timestamp.type",
         "mdt.partition.time.unit is the unit of integers in a partition column with a pattern",
-        tuple(UNITS.values()),
+        (*UNITS.values(), TEXT),
         "set mdt.partition.time.unit in mdt.create, or remove the option",
         _time_types,
         "mdt.partition.time.unit",

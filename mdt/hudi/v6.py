@@ -26,7 +26,7 @@ from mdt.hudi.timeline import (
     InstantContent,
 )
 from mdt.schema.names import avro_name
-from mdt.schema.time_paths import UNITS, TimePath
+from mdt.schema.time_paths import TEXT, UNITS, TimePath
 
 if TYPE_CHECKING:
     from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
@@ -333,13 +333,18 @@ def time_based(time_path: TimePath) -> dict[str, str]:
 
     Slashes in these paths are not escaped.
     """
-    return {
+    entries = {
         "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
         "hoodie.keygen.timebased.timestamp.type": UNITS[time_path.unit],
         "hoodie.keygen.timebased.output.dateformat": time_path.pattern,
-        "hoodie.keygen.timebased.timezone": time_path.zone,
         "hoodie.datasource.write.partitionpath.urlencode": "false",
     }
+    if time_path.zone:
+        entries["hoodie.keygen.timebased.timezone"] = time_path.zone
+    if time_path.input:
+        entries["hoodie.keygen.timebased.timestamp.type"] = TEXT
+        entries["hoodie.keygen.timebased.input.dateformat"] = time_path.input
+    return entries
 
 
 def key_generator(key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:

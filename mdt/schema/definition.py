@@ -185,6 +185,7 @@ class TableDefinition:
             options.partition_time_unit,
             options.partition_time_zone,
             null_is_first=self.adopted,
+            input=options.partition_time_input,
         )
 
     @property
@@ -410,6 +411,9 @@ def _check(definition: TableDefinition, value: Mapping[str, Any]) -> None:
         is_valid = isinstance(name, str) and type(seq) is int and seq > 0
         _require(is_valid, "the field formats_since does not map formats to commits")
     parse_options(definition.options)
+    if definition.time_path is not None:
+        _require(len(definition.partition_by) == 1, "paths of times need one partition column")
+        definition.time_path.check_patterns(definition.schema.field(definition.partition_by[0]))
     for spec in (definition.key_index, *definition.indexes):
         parse_spec(spec)
     if definition.versions:

@@ -1,4 +1,6 @@
-"""Tables whose partition paths Hudi makes of a time, adopted and written in turns."""
+"""Tables whose partition paths Hudi makes of a time, or by its custom key generator, adopted and
+written in turns.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +10,61 @@ from hudi_session import HudiSession
 import mdt
 
 PREFIX = "hoodie.keygen.timebased."
+KEYGEN = "hoodie.datasource.write.keygenerator.class"
+FIELD = "hoodie.datasource.write.partitionpath.field"
 OPTIONS = {
-    "hoodie.datasource.write.keygenerator.class": (
-        "org.apache.hudi.keygen.TimestampBasedKeyGenerator"
-    ),
-    "hoodie.datasource.write.partitionpath.field": "seen",
+    KEYGEN: "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+    FIELD: "seen",
     "hoodie.datasource.write.hive_style_partitioning": "false",
     f"{PREFIX}output.dateformat": "yyyy/MM/dd",
-    f"{PREFIX}timezone": "Asia/Tokyo",
 }
-UNITS = {"UNIX_TIMESTAMP": 1, "EPOCHMILLISECONDS": 1_000, "EPOCHMICROSECONDS": 1_000_000}
+CUSTOM = {**OPTIONS, KEYGEN: "org.apache.hudi.keygen.CustomKeyGenerator"}
+SECONDS = "(1700000000L + n * 40000L)"
+TOKYO = {f"{PREFIX}timezone": "Asia/Tokyo"}
+NEW_YORK = {f"{PREFIX}timezone": "America/New_York"}
+
+
+def of_text(java, spark=None, **more):
+    """Return options for texts with a pattern, and the expression of Spark that makes them."""
+    options = {f"{PREFIX}timestamp.type": "DATE_STRING", f"{PREFIX}input.dateformat": java, **more}
+    return options, f"date_format(timestamp_seconds({SECONDS}), {spark or java!r})"
+
+
+OFFSET = "yyyy-MM-dd'T'HH:mm:ss.SSSZ"
+KINDS = {
+    **{
+        unit: ({f"{PREFIX}timestamp.type": unit, **TOKYO}, f"{SECONDS} * {per_second}L")
+        for unit, per_second in (
+            ("UNIX_TIMESTAMP", 1),
+            ("EPOCHMILLISECONDS", 1_000),
+            ("EPOCHMICROSECONDS", 1_000_000),
+        )
+    },
+    "offset": of_text(OFFSET),
+    "offset and zone": of_text(OFFSET, **NEW_YORK),
+    "zone": of_text("yyyyMMdd HH:mm", **NEW_YORK),
+    "zone of texts": of_text("yyyyMMdd HH:mm", **{f"{PREFIX}input.timezone": "Asia/Tokyo"}),
+    "no zone": of_text("yyyy-MM-dd"),
+}
+"""Options of Hudi, and the expression of Spark for the column ``seen``."""
+VALUES = {"custom values": ({**CUSTOM, FIELD: "city:SIMPLE,seen:SIMPLE"}, "n % 3")}
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_both_writers_put_each_time_into_the_same_partition(kind, version, tmp_path):
+def test_both_writers_put_each_row_into_the_same_partition(kind, version, tmp_path):
     with HudiSession(tmp_path / "session") as hudi:
-        for unit, per_second in UNITS.items():
-            path = tmp_path / unit
-            options = {**OPTIONS, f"{PREFIX}timestamp.type": unit}
-            hudi.create(path, version, kind, options)
-            seconds = f"(1700000000L + n * 40000L) * {per_second}L"
-            hudi.call(path, "set_column", "seen", f"if(n % 5 = 0, null, {seconds})")
+        kinds = KINDS | (VALUES if version > 6 else {})  # version 6 does not store the types
+        for name, (options, expression) in kinds.items():
+            path = tmp_path / name.replace(" ", "_")
+            hudi.create(path, version, kind, {**OPTIONS, **options})
+            hudi.call(path, "set_column", "seen", f"if(n % 5 = 0, null, {expression})")
             hudi.call(path, "upsert", list(range(20)), 10)
             ours = mdt.adopt(path)
             paths = set(ours.files()["partition"].to_pylist())
-            assert "1970/01/01" in paths and len(paths) > 5
+            assert len(paths) > 5, name
             changed = ours.scan("v < 12").to_arrow()
             new = changed.set_column(
                 changed.schema.get_field_index("id"),
@@ -44,7 +73,7 @@ def test_both_writers_put_each_time_into_the_same_partition(kind, version, tmp_p
             )
             ours.upsert(changed)
             ours.insert(new)
-            assert set(ours.files()["partition"].to_pylist()) == paths
+            assert set(ours.files()["partition"].to_pylist()) == paths, name
             same_rows(hudi, path, ours, 20 + len(new))
             hudi.call(path, "upsert", list(range(5, 25)), 20)
             same_rows(hudi, path, ours, 25 + len(new))

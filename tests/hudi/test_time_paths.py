@@ -73,6 +73,77 @@ def test_paths_are_texts_of_the_time(type, values, pattern, hive_style, expected
     assert [found[code] for code in codes] == expected
 
 
+TEXTS = {
+    "days": ("yyyy-MM-dd", "UTC", ["2024-02-29", "1969-12-31"], ["2024/02/29/00", "1969/12/31/00"]),
+    "months": ("yyyyMM", "Asia/Tokyo", ["202402"], ["2024/02/01/00"]),
+    "with quotes": ("'at' yyyy.MM'. Mai' HH", "", ["at 2024.05. Mai 23"], ["2024/05/01/23"]),
+    "offsets": (
+        "yyyy-MM-dd'T'HH:mm:ss.SSSZ",
+        "UTC",
+        ["2024-02-29T23:30:00.999-0130", "2024-02-29T23:30:00.000Z"],
+        ["2024/03/01/01", "2024/02/29/23"],
+    ),
+    "offsets with colons": (
+        "yyyy/MM/dd HH:mmZZ",
+        "UTC",
+        ["2024/01/01 00:00+01:00"],
+        ["2023/12/31/23"],
+    ),
+    "offsets of no zone": ("yyyy/MM/dd HH:mmZZ", "", ["2024/01/01 00:00+01:00"], ["2024/01/01/00"]),
+    "nothing": ("yyyy", "UTC", [], []),
+}
+
+
+@pytest.mark.parametrize(("input", "zone", "texts", "expected"), TEXTS.values(), ids=TEXTS)
+def test_paths_are_made_of_the_times_in_texts(input, zone, texts, expected):
+    path = TimePath("yyyy/MM/dd/HH", "ms", zone, input=input)
+    path.check(pa.field("at", pa.string()))
+    assert path.texts(pa.array([*texts, None], pa.string())).to_pylist() == [*expected, None]
+    many = pa.array([None, *texts] * 3, pa.large_string())
+    assert path.texts(many).to_pylist() == [None, *expected] * 3
+
+
+@pytest.mark.parametrize("text", ["2024-13-01", "2024-02-30", "2024-1-1", "2024-01-01 ", "", "x"])
+def test_a_text_that_is_no_time_is_refused_by_its_value(text):
+    path = TimePath("yyyy", "ms", "UTC", input="yyyy-MM-dd")
+    with pytest.raises(Invalid) as error:
+        path.texts(pa.array(["2024-01-01", None, text]))
+    assert f"{text!r} in a partition column is no time" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "input", ["yyyy,yyyy-MM", "yy", "MM-dd", "yyyy-MM-MM", "yyyyZZZ", "yyyy'", "yyyyT"]
+)
+def test_a_pattern_of_texts_that_is_not_known_is_refused(input):
+    options = {**DAY, "mdt.partition.time.input": input}
+    said = "is not a pattern of times in texts"
+    refused(said, made, MemoryStorage(), pa.string(), options=options)
+
+
+def test_a_table_is_partitioned_by_texts(tmp_path):
+    options = {
+        "mdt.partition.time.pattern": "yyyy/MM/dd",
+        "hoodie.keygen.timebased.input.dateformat": "yyyy-MM-dd'T'HH:mm",
+        "mdt.durable": False,
+        "mdt.hive.style": False,
+    }
+    table = made(tmp_path, pa.string(), options=options)
+    first = rows(pa.string(), ["2024-01-01T01:00", "2024-01-01T02:00", "2024-01-02T01:00"])
+    table.upsert(first)
+    later = rows(pa.string(), ["2024-01-01T05:00"], 7)
+    assert table.upsert(later).updated == 1, "the same day, another hour"
+    expected = bag(pa.concat_tables([first.slice(1), later]))
+    assert bag(table.scan().to_arrow()) == expected
+    assert bag(hudi_table(tmp_path, schema_of(pa.string()))) == expected
+    assert table.get({"id": "k0", "at": "2024-01-01T09:59"})["v"] == 7
+    assert table.delete_partition("2024/01/02").deleted == 1
+    assert mdt.open(tmp_path).check().ok
+    told = properties.decode((tmp_path / ".hoodie/hoodie.properties").read_bytes())
+    names = ("timestamp.type", "timezone", "input.dateformat")
+    found = [told[f"hoodie.keygen.timebased.{name}"] for name in names]
+    assert found == ["DATE_STRING", "UTC", "yyyy-MM-dd'T'HH:mm"]
+
+
 @pytest.mark.parametrize(
     ("zone", "pattern", "moments", "expected"),
     [
@@ -160,6 +231,8 @@ def test_a_pattern_that_makes_no_path_is_refused(pattern):
     ("given", "kind", "said"),
     [
         ({"options": {**DAY, "mdt.partition.time.zone": "Nowhere/Land"}}, Invalid, "Nowhere/Land"),
+        ({"options": {**DAY, "mdt.partition.time.zone": ""}}, Invalid, "need a time zone"),
+        ({"options": {**DAY, "mdt.partition.time.input": "yyyy"}}, Invalid, "a pattern of texts"),
         ({"partition_by": ["v", "at"]}, Unsupported, "one partition column"),
         ({"key": ["id", "v"]}, Unsupported, "one key column"),
         ({"partition_by": ["id"], "key": ["v"]}, Invalid, "of type string"),

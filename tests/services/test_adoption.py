@@ -513,6 +513,9 @@ needs_fixtures = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}
         "cow_v6_complexkeygen_hivestyle",
         "cow_v6_nonpartitioned",
         "cow_v6_simplekeygen_nonhivestyle",
+        "cow_v6_timebasedkeygen_nonhivestyle",
+        "cow_v9_timebasedkeygen_nonhivestyle",
+        "mor_avro_v9_timebasedkeygen_nonhivestyle",
         "mor_avro_v6_trips_8i1u",
         "mor_avro_v6_trips_8i3d",
         "mor_parquet_v6_nonpartitioned_rollback",
@@ -545,8 +548,6 @@ def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
     ("name", "reason"),
     [
         ("cow_v6_simplekeygen_hivestyle_no_metafields", "no meta columns"),
-        ("cow_v6_timebasedkeygen_nonhivestyle", "not made of one integer column"),
-        ("cow_v9_timebasedkeygen_nonhivestyle", "not made of one integer column"),
         ("cow_v8_simplekeygen_hivestyle_no_metafields", "no meta columns"),
     ],
 )
@@ -554,31 +555,6 @@ def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):
     folder = fixture(name, tmp_path)
     refused(f"cannot be adopted … {reason} … mdt.open(path)", mdt.adopt, folder, kind=Unsupported)
     assert mdt.open(folder).scan().count() > 0
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("unit", "us"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
-def test_partition_paths_of_times_are_made_as_their_writer_makes_them(version, unit, us):
-    storage, schema = MemoryStorage(), columns("id int64, at int64, v int64")
-    options = {
-        "mdt.partition.time.pattern": "yyyy/MM/dd",
-        "mdt.partition.time.unit": unit,
-        "mdt.partition.time.zone": "Asia/Tokyo",
-    }
-    named = {"partition_by": ["at"], "ordering": "v", "version": version, "options": options}
-    theirs = mdt.create(OtherWriter(storage), schema, ["id"], **named)
-    day = 86_400_000_000 // us
-    theirs.upsert([{"id": n, "at": n * day, "v": 1} for n in range(5)])
-    ours = mdt.adopt(storage)
-    ours.upsert([{"id": n, "at": n * day + 1, "v": 2} for n in (3, 4, 5)])
-    assert "at=1970/01/06" in ours.files()["partition"].to_pylist()
-    assert rows_of(theirs.anew()) == rows_of(ours) and len(rows_of(ours)) == 6
-    before = set(ours.files()["partition"].to_pylist())
-    ours.insert([{"id": 9, "at": None, "v": 1}])  # Hudi takes a null for 1
-    assert "at=1970/01/01" in before == set(ours.files()["partition"].to_pylist())
-    assert ours.get({"id": 9, "at": None}) == {"id": 9, "at": None, "v": 1}
-    assert ours.scan("at is null").count() == 1 and ours.check().ok
-    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
 
 
 def bucketed(storage, buckets=3, **options):

@@ -187,7 +187,7 @@ CONTRADICTING = {
     "hoodie.storage.layout.type": ("other", "hint: choose key_index="),
     "hoodie.index.bucket.engine": ("CONSISTENT_HASHING", "buckets is fixed"),
     "hoodie.keygen.timebased.output.timezone": ("UTC", "hint: set hoodie.keygen.timebased."),
-    "hoodie.keygen.timebased.timestamp.type": ("DATE_STRING", "allowed: UNIX_TIMESTAMP"),
+    "hoodie.keygen.timebased.timestamp.type": ("SCALAR", "allowed: UNIX_TIMESTAMP"),
     "hoodie.schema.on.read.enable": ("true", "allowed: false) … hint: remove … t.alter"),
     "hoodie.datasource.write.reconcile.schema": ("true", "hint: pass partial=True"),
     "hoodie.datasource.hive_sync.enable": ("true", "metastore … hint: remove"),

@@ -49,6 +49,7 @@ _BASE_FORMAT = "hoodie.table.base.file.format"
 _OLD_BASE_FORMAT = "hoodie.table.ro.file.format"
 _LOG_FORMAT = "hoodie.table.log.file.format"
 _KEY_FIELDS = "hoodie.table.recordkey.fields"
+_PARTITION_FIELDS = "hoodie.table.partition.fields"
 _KEY_CLASS = "hoodie.table.keygenerator.class"
 _KEY_TYPE = "hoodie.table.keygenerator.type"
 
@@ -152,6 +153,11 @@ class TableProperties:
     def layout(self) -> int:
         """Version of the timeline layout: 1, or 2 with completion times in names."""
         return 1 if self.version < 8 else 2
+
+    @property
+    def stored_partition_fields(self) -> tuple[str, ...]:
+        """The partition fields as they are stored. Custom key generators add ``:TYPE`` to names."""
+        return _names(self.stored.get(_PARTITION_FIELDS))
 
     @property
     def is_merge_on_read(self) -> bool:
@@ -291,7 +297,7 @@ def _key_generator(stored: Mapping[str, str]) -> str:
 
 def _partition_fields(stored: Mapping[str, str], generator: str) -> tuple[str, ...]:
     """Return the partition columns. The custom key generator stores ``name:TYPE``."""
-    fields = _names(stored.get("hoodie.table.partition.fields"))
+    fields = _names(stored.get(_PARTITION_FIELDS))
     if generator != "CUSTOM":
         return fields
     return tuple(name.partition(":")[0] for name in fields)

@@ -38,7 +38,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
-from mdt.schema.time_paths import UNITS, TimePath
+from mdt.schema.time_paths import TEXT, UNITS, TimePath
 from mdt.services.adoption.commit_import import import_commits
 from mdt.services.adoption.key_mapping import OtherKeys, map_keys
 from mdt.stores.storage import Storage
@@ -218,7 +218,7 @@ def _reason(table: TableProperties) -> str:
         return "Hudi generates its keys"
     if table.merge_mode == EVENT_TIME and len(table.ordering_fields) > 1:
         return f"it has several ordering fields: {', '.join(table.ordering_fields)}"
-    if table.key_generator not in _KEY_GENERATORS or table.slash_separated_dates:
+    if _path_generator(table) not in _KEY_GENERATORS or table.slash_separated_dates:
         return f"mdt does not make partition paths as its key generator {table.key_generator} does"
     if table.partial_update or table.delete_mark != ("", ""):
         return "it has partial updates or rows that mark deletes"
@@ -257,26 +257,38 @@ _KEY_GENERATORS = ("", "SIMPLE", "COMPLEX", "NON_PARTITION", TIMESTAMP)
 """Key generators whose record keys and partition paths are like ours. Keys are compared later."""
 
 
+def _path_generator(table: TableProperties) -> str:
+    """Return the type of the key generator that makes the same partition paths.
+
+    From version 8 on, the custom key generator stores whether a part of the path is a value or a
+    time: ``city:SIMPLE,at:TIMESTAMP``. It does not store how the text of a time is made.
+    """
+    types = {field.partition(":")[2].upper() for field in table.stored_partition_fields}
+    if table.key_generator == "CUSTOM" and types <= {"SIMPLE"}:
+        return "COMPLEX"
+    return table.key_generator
+
+
 def _path_options(table: TableProperties, columns: pa.Schema) -> dict[str, str]:
     """Return the options that make partition paths as the key generator of a table does.
 
-    Raises Unsupported for times that are no integers, and for patterns that mdt does not know.
+    Raises Unsupported for times that are neither integers nor texts, and for patterns that mdt does
+    not know.
     """
     options = {"mdt.hive.style": str(table.hive_style).lower()}
     if table.key_generator != TIMESTAMP:
         return options
-    given = {name: _time_property(table, name) for name in ("timestamp.type", "output.dateformat")}
-    units = {hudis: unit for unit, hudis in UNITS.items()}
-    unit = units.get(given["timestamp.type"])
     fields = [columns.field(name) for name in table.partition_fields]
-    if unit is None or len(fields) != 1 or not pa.types.is_integer(fields[0].type):
+    path = _time_path(table)
+    is_integer = len(fields) == 1 and pa.types.is_integer(fields[0].type)
+    if path is None or len(fields) != 1 or is_integer == bool(path.input):
+        kind = _time_property(table, "timestamp.type")
         raise Unsupported(
-            "the table cannot be adopted: its partition paths are not made of one integer column of"
-            f" seconds, milliseconds or microseconds (timestamp.type={given['timestamp.type']})",
+            "the table cannot be adopted: its partition paths are not made of one column of texts,"
+            " or of integers that are seconds, milliseconds or microseconds"
+            f" (timestamp.type={kind}, partition fields {', '.join(table.partition_fields)})",
             hint=_READ,
         )
-    zone = _time_property(table, "output.timezone") or _time_property(table, "timezone")
-    path = TimePath(given["output.dateformat"], unit, zone or "UTC")
     try:
         path.check(fields[0])
     except Invalid as error:
@@ -286,7 +298,39 @@ def _path_options(table: TableProperties, columns: pa.Schema) -> dict[str, str]:
         "mdt.partition.time.pattern": path.pattern,
         "mdt.partition.time.unit": path.unit,
         "mdt.partition.time.zone": path.zone,
+        "mdt.partition.time.input": path.input,
     }
+
+
+def _time_path(table: TableProperties) -> TimePath | None:
+    """Return how a table makes partition paths of times, or None if mdt cannot do it.
+
+    Raises Unsupported for texts in one time zone with paths in another one.
+    """
+    kind, pattern = (
+        _time_property(table, name) for name in ("timestamp.type", "output.dateformat")
+    )
+    zone = _time_property(table, "timezone")
+    zone_of_texts = zone or _time_property(table, "input.timezone")
+    zone_of_paths = zone or _time_property(table, "output.timezone")
+    units = {hudis: unit for unit, hudis in UNITS.items()}
+    if kind in units:
+        return TimePath(pattern, units[kind], zone_of_paths or "UTC")
+    # releases before 1.0 do not store that the times are texts
+    texts = _time_property(table, "input.dateformat")
+    if kind not in ("", TEXT) or not texts or _time_property(table, _DELIMITER):
+        return None
+    path = TimePath(pattern, "ms", zone_of_paths or zone_of_texts, input=texts)
+    if not path.has_offset and path.zone != zone_of_texts:
+        raise Unsupported(
+            "the table cannot be adopted: it has texts with times of the zone"
+            f" {zone_of_texts or 'of the machine'}, and partition paths in {path.zone}",
+            hint=_READ,
+        )
+    return path
+
+
+_DELIMITER = "input.dateformat.list.delimiter.regex"
 
 
 def _time_property(table: TableProperties, name: str) -> str:

@@ -138,7 +138,10 @@ def _check_rows(
     _check_buckets(key_index, segment, stored)
     if not definition.partition_by:
         return
-    codes, names = definition_paths(table, definition)
+    try:
+        codes, names = definition_paths(table, definition)
+    except Invalid as error:
+        raise _refused(f"mdt cannot write the rows of {segment.path}: {error.message}") from error
     others = {names[code] for code in np.unique(codes)} - {segment.partition}
     if others:
         raise _refused(
