@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import expand_runs
 from indexes.base import UInt64Array
 from indexes.blocks import Blocks
 
@@ -455,7 +456,7 @@ def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
     first = offsets[:-1] + shared
     lengths = offsets[1:] - first
     ends = np.cumsum(lengths)
-    suffixes = data[np.repeat(first - (ends - lengths), lengths) + np.arange(ends[-1])].tobytes()
+    suffixes = data[expand_runs(first, lengths)].tobytes()
     heads = shared.astype(np.uint8).tobytes()
     stops = ends[[min(start + BLOCK_KEYS, len(keys)) - 1 for start in starts]].tolist()
     blocks = [

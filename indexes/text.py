@@ -44,6 +44,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes import tokenizers, values
+from indexes.arrays import run_starts
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.blocks import Blocks, pack
 from indexes.characters import buffers
@@ -223,7 +224,7 @@ def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt3
     rows = (pairs & _LOW_32).astype(np.int64)
     counts = np.bincount((pairs >> np.uint64(32)).astype(np.int64), minlength=len(terms))
     gaps = np.diff(rows, prepend=-1) - 1
-    first = np.cumsum(counts) - counts
+    first = run_starts(counts)
     gaps[first] = rows[first]
     return terms.take(order), counts, gaps.astype(np.uint32)
 

@@ -49,7 +49,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes import bloom, options
-from indexes.arrays import distinct_numbers, stable_order
+from indexes.arrays import distinct_numbers, expand_runs, stable_order
 from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.interval_tree import IntervalList, IntervalTree
 from indexes.values import truncate_up
@@ -336,9 +336,7 @@ class _PartitionPairs:
         )
         start, count = self.start[at][by_partition], (self.stop - self.start)[at][by_partition]
         key = np.repeat(by_partition, count)
-        entry = self.by_place[
-            np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))
-        ]
+        entry = self.by_place[expand_runs(start, count)]
         if self.reader.ranges is not None:
             in_range = self.reader.ranges.contains(ranks, key, entry)
             key, entry = key[in_range], entry[in_range]

@@ -39,7 +39,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import distinct_texts, flags
+from indexes.arrays import distinct_texts, expand_runs, flags
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.options import whole_number
 
@@ -141,9 +141,8 @@ class BucketKeyIndex(KeyIndex):
         buckets = (_hashes(keys, self.fields) % np.uint32(part.count)).astype(np.int64)
         first = part.bucket.searchsorted(buckets)
         times = part.bucket.searchsorted(buckets, "right") - first
-        before = np.repeat(np.cumsum(times) - times, times)
-        pair = np.repeat(first, times) + np.arange(int(times.sum())) - before
-        return Candidates(np.repeat(np.arange(len(buckets)), times), part.group[pair])
+        key = np.repeat(np.arange(len(buckets)), times)
+        return Candidates(key, part.group[expand_runs(first, times)])
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int

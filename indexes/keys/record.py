@@ -54,7 +54,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.arrays import stable_order
+from indexes.arrays import expand_runs, stable_order
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
 
 UInt32Array = npt.NDArray[np.uint32]
@@ -150,7 +150,7 @@ class RecordKeyIndex(KeyIndex):
         times[is_inside] = reader.hashes[first[is_inside]] == stored[is_inside]
         if reader.holds_repeats(first, shard, stored):
             times = reader.search(stored, shard, beyond=True) - first
-        first, key = _expand_runs(first, times), np.repeat(order, times)
+        first, key = expand_runs(first, times), np.repeat(order, times)
         return Candidates(key.astype(np.int64), reader.groups_at(first))
 
     def merge(
@@ -289,7 +289,7 @@ class _KeyPart:
         first = hashes.searchsorted(entries)
         counts = hashes.searchsorted(entries, "right") - first
         return Candidates(
-            order[_expand_runs(first, counts)],
+            order[expand_runs(first, counts)],
             self.groups_at(np.repeat(np.arange(self.count), counts)),
         )
 
@@ -443,12 +443,6 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32A
     if bool(is_kept.all()):
         return hashes, numbers.astype(np.uint32)
     return hashes[is_kept], numbers[is_kept].astype(np.uint32)
-
-
-def _expand_runs(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:
-    """All positions of runs with the given ``starts`` and lengths ``times``."""
-    before = np.repeat(np.cumsum(times) - times, times)
-    return np.asarray(np.repeat(starts, times) + np.arange(int(times.sum())) - before, np.int64)
 
 
 def _shard(hashes: UInt64Array, bits: int) -> Int64Array:
