@@ -207,6 +207,12 @@ def open_table(source: Source) -> tuple[Metadata, Snapshot]:
     return metadata, snapshot
 
 
+def job_of(source: Source, claim: Claim, attempt: int) -> WriteJob:
+    """Return the job in which this attempt of a task writes files."""
+    options, attempted = source.parsed(), claim.for_attempt(attempt)
+    return WriteJob.for_claim(*open_table(source), options, attempted)
+
+
 def table_not_found(source: Source) -> Unsupported:
     """Return the error of a worker that finds another table than the driver, or none."""
     return Unsupported(
@@ -465,10 +471,9 @@ def rewrite(
     """Rewrite units with ``function`` on a single thread; return the encoded changes
     (:mod:`mdt.write.transfer`) and the fields for the header of the record.
     """
-    metadata, snapshot = open_table(source)
-    options = replace(source.parsed(), writer_threads=1)
-    shared = WriteJob.for_claim(metadata, snapshot, options, claim.for_attempt(attempt))
-    changes = function(shared, units, f"-{attempt}", None)
+    job = job_of(source, claim, attempt)
+    job = replace(job, options=replace(job.options, writer_threads=1))
+    changes = function(job, units, f"-{attempt}", None)
     return encode(changes), dict(changes.extra)
 
 

@@ -40,7 +40,7 @@ from mdt.engines.tasks import (
     UPDATE,
     source_of,
 )
-from mdt.engines.write_tasks import WriteInput
+from mdt.engines.write_tasks import BucketTask, TaggedWrite
 from mdt.metadata.files.file_group import NewFile
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
@@ -203,10 +203,9 @@ class TaggedRows(DecidedRows, Generic[R]):
             operation.metadata, snapshot, options, is_in_process=self.engine.is_in_process
         )
         rows = self.engine.shuffle_to_buckets(self.tagged, self._assign_buckets(snapshot, plan))
+        shared: BucketTask = TaggedWrite(source, claim, plan.work, name == MERGE)
         if self.is_load:
-            load = Load(source, claim, plan.work, name)
-            return self.engine.collect_results(rows, partial(loading.write, load))
-        shared = WriteInput(source, claim, plan.work, name == MERGE)
+            shared = Load(source, claim, plan.work, name)
         return self.engine.collect_results(rows, partial(write_tasks.write, shared))
 
     @property
