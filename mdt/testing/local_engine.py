@@ -1,5 +1,4 @@
-"""An engine in this process: rows are Arrow tables, and tasks run on an executor, threads by
-default.
+"""An engine whose rows are Arrow tables in this process, and whose tasks run on an executor.
 
 It is the shortest implementation of the protocol. :mod:`mdt.testing.process_pool` runs it on
 processes.
@@ -8,7 +7,7 @@ processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -39,11 +38,6 @@ class LocalEngine:
     name: str = "arrow"
     is_in_process: bool = False
     _attempts: Iterator[int] = field(default_factory=count)
-
-    @classmethod
-    def on_threads(cls, threads: int) -> LocalEngine:
-        """Return an engine on threads of this process."""
-        return cls(ThreadPoolExecutor(threads), threads)
 
     def distribute(self, table: pa.Table) -> Parts:
         """Distribute the rows of ``table``, one part per processor."""
