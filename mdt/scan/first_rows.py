@@ -45,7 +45,7 @@ def limit_plan(plan: ScanPlan, limit: int) -> ScanPlan:
     """Restrict a plan without a predicate to its first ``limit`` rows."""
     assert plan.predicate is None, "the number of matching rows is unknown"
     snapshot = plan.snapshot
-    ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[plan.files])
+    ends = np.cumsum(snapshot.live_rows[plan.files])
     last = int(np.searchsorted(ends, limit))
     if last == len(ends):
         return plan

@@ -50,7 +50,7 @@ class Samples:
                 key, (int(counts.sum()), len(counts), int((counts == 1).sum()))
             )
         sampled, values_in, once = counted
-        rows = int((snapshot.rows - snapshot.dead_rows).sum())
+        rows = int(snapshot.live_rows.sum())
         return min(
             rows, round(once * math.sqrt(max(1.0, rows / max(1, sampled)))) + values_in - once
         )

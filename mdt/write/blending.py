@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from indexes.base import Int64Array
 from mdt.arguments import by_column, shown
 from mdt.config import Options
-from mdt.errors import Conflict, Invalid, Unsupported
+from mdt.errors import Invalid, Unsupported
 from mdt.filters.comparison_kernels import compare
 from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.key_indexes import keys_for
@@ -35,6 +35,7 @@ from mdt.schema.delete_marks import IS_DELETED, split_delete_marks
 from mdt.write.fixed_partition import keep_partition
 from mdt.write.normalize import (
     Batch,
+    columns_altered,
     conform_data,
     definition_paths,
     key_order,
@@ -183,9 +184,7 @@ class Blending(Rule):
         """
         definition = snapshot.definition
         if not definition.schema.equals(batch.table.schema):
-            raise Conflict(
-                "the table's columns were altered concurrently", hint="write the rows again"
-            )
+            raise columns_altered()
         older = _OlderRows(
             metadata, options, snapshot, parse_blend(definition, self.data_columns, self.blend)
         )

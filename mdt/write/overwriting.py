@@ -75,7 +75,7 @@ class ReplacedGroups:
             )
         live = snapshot.live_numbers
         files = live[np.isin(snapshot.file_groups.of_files(live), groups)]
-        rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
+        rows = int(snapshot.live_rows[files].sum())
         return cls(groups, rows, places, files)
 
     def names(self, snapshot: Snapshot) -> dict[str, list[str]]:

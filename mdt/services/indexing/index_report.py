@@ -221,5 +221,5 @@ def estimated_cost(metadata: Metadata, snapshot: Snapshot, text: str) -> tuple[i
     since = metadata.storage.now_us()
     size = len(index.summarize(values_of))
     seconds = (metadata.storage.now_us() - since) / 1e6
-    times = int((snapshot.rows - snapshot.dead_rows).sum()) / len(values_of)
+    times = int(snapshot.live_rows.sum()) / len(values_of)
     return round(size * times), seconds * times
