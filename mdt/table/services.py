@@ -13,7 +13,7 @@ from mdt.arguments import one_text, whole_number
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
-from mdt.progress import ProgressOption, progress_callback
+from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.table.handle import Handle, follows_others, takes_dry_run
 from mdt.write.result import WriteResult
 
@@ -34,6 +34,19 @@ if TYPE_CHECKING:
 
 class Services(Handle):
     """Methods that maintain a table."""
+
+    @contextmanager
+    def _service(
+        self, name: str, progress: ProgressOption = None
+    ) -> Iterator[tuple[Progress | None, dict[str, object]]]:
+        """Context of a service. Yields the callback for its progress, and the facts of its line in
+        the log.
+        """
+        with (
+            progress_callback(progress, name) as callback,
+            logs.service(self._storage, self.definition.name, name) as facts,
+        ):
+            yield callback, facts
 
     @takes_metadata
     @takes_dry_run
@@ -66,10 +79,7 @@ class Services(Handle):
         """
         if budget_bytes is not None:
             whole_number("budget_bytes", budget_bytes)
-        with (
-            progress_callback(progress, "compact") as callback,
-            logs.service(self._storage, self.definition.name, "compact") as facts,
-        ):
+        with self._service("compact", progress) as (callback, facts):
             self._prepare_write()
             chosen_partitions = late.live_partitions.select(self._metadata.newest(), partitions)
             engine = self._engine(spark)
@@ -168,7 +178,7 @@ class Services(Handle):
         options = late.cleaning.with_policy(
             self.options, retain_commits, retain_hours, retain_versions
         )
-        with logs.service(self._storage, self.definition.name, "clean") as facts:
+        with self._service("clean") as (_, facts):
             self._prepare_write()
             report = (late.cleaning.plan if self._is_dry else late.cleaning.clean)(
                 self._metadata, options
@@ -199,10 +209,7 @@ class Services(Handle):
         >>> first
         0
         """
-        with (
-            progress_callback(progress, "purge") as callback,
-            logs.service(self._storage, self.definition.name, "purge") as facts,
-        ):
+        with self._service("purge", progress) as (callback, facts):
             self._prepare_write()
             if self._is_dry:
                 report = late.purge.plan(self._metadata, self.options)
@@ -232,10 +239,7 @@ class Services(Handle):
         >>> t.rekey(dry_run=True).instant
         ''
         """
-        with (
-            progress_callback(progress, "rekey") as callback,
-            logs.service(self._storage, self.definition.name, "rekey"),
-        ):
+        with self._service("rekey", progress) as (callback, _):
             self._prepare_write()
             return WriteResult.of(
                 self._commit(
@@ -256,7 +260,7 @@ class Services(Handle):
         ''
         """
         late.upgrading.require_version(version)
-        with logs.service(self._storage, self.definition.name, "upgrade"):
+        with self._service("upgrade"):
             self._prepare_write()
             return WriteResult.of(self._commit(late.upgrading.Upgrade()))
 
@@ -355,10 +359,7 @@ class Services(Handle):
         return self._restore(before, progress)
 
     def _restore(self, state: Callable[[Snapshot], int], progress: ProgressOption) -> WriteResult:
-        with (
-            progress_callback(progress, "restore") as callback,
-            logs.service(self._storage, self.definition.name, "restore"),
-        ):
+        with self._service("restore", progress) as (callback, _):
             self._prepare_row_write()
             action = self.definition.commit_action
             return WriteResult.of(
@@ -407,10 +408,7 @@ class Services(Handle):
         >>> t.check().ok
         True
         """
-        with (
-            progress_callback(progress, "check") as callback,
-            logs.service(self._storage, self.definition.name, "check") as facts,
-        ):
+        with self._service("check", progress) as (callback, facts):
             report = late.check_service.check(
                 self._metadata, self._metadata.newest(), progress=callback
             )
@@ -438,10 +436,7 @@ class Services(Handle):
         True
         """
         self._require_newest()
-        with (
-            progress_callback(progress, "repair") as callback,
-            logs.service(self._storage, self.definition.name, "repair") as facts,
-        ):
+        with self._service("repair", progress) as (callback, facts):
             report = (late.repair_service.plan if self._is_dry else late.repair_service.repair)(
                 self._metadata, callback
             )
