@@ -142,7 +142,7 @@ def tagged_blocks(
         is_dealt = rows["__mdt_kind"].to_numpy() < DROPPED
         if not is_dealt.all():
             undealt = rows.filter(pa.array(~is_dealt))
-            counts = tasks.count_rows(undealt, COUNTED.names, "__mdt_n")
+            counts = tasks.count_rows(undealt)
             entries = [
                 list(row)
                 for row in zip(*(column.to_pylist() for column in counts.columns), strict=True)
@@ -334,10 +334,8 @@ def _order(head: Mapping[str, Any]) -> tuple[int, list[int], bool, bytes]:
 
 
 def select_rows(
-    allowed: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
+    kind: int, names: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns ``names`` of the rows whose values are in ``allowed`` (column ->
-    values).
-    """
+    """Yield the columns ``names`` of the rows of a kind."""
     for batch in read_blocks(blocks):
-        yield tasks.select_rows(batch, allowed, names)
+        yield tasks.select_rows(batch, kind, names)

@@ -114,13 +114,6 @@ class EngineRows(Rows, Generic[R]):
         return TaggedRows.from_tagged(engine, tagged, refuses=operation.name in CHECKED)
 
 
-def count_tagged(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
-    """Return the number of rows per kind, partition and file group, and their sum of
-    ``__mdt_n``.
-    """
-    return engine.count_by(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
-
-
 @contextmanager
 def release_on_error(engine: Engine[R], retained: Sequence[R]) -> Iterator[None]:
     """Release tagged rows if the block raises."""
@@ -151,7 +144,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     ) -> TaggedRows[R]:
         """Return tagged rows with the driver's findings. ``refuses``: True if keys must be new."""
         with release_on_error(engine, [tagged]):
-            rows = count_tagged(engine, tagged)
+            rows = engine.count_tagged(tagged).to_pylist()
             findings = replace(
                 findings_of(rows),
                 tombstones=_tombstones(engine, tagged, rows),
@@ -320,7 +313,7 @@ def _tombstones(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any
     if all(row["__mdt_kind"] != BURIED for row in counted):
         return NO_TOMBSTONES
     names = ["__mdt_segment", "__mdt_position", "__mdt_key"]
-    rows = engine.select(tagged, {"__mdt_kind": (BURIED,)}, names)
+    rows = engine.select(tagged, BURIED, names)
     return new_tombstones(hashes_of(rows), rows["__mdt_key"].cast(pa.uint64()).to_numpy())
 
 
@@ -330,8 +323,7 @@ def _refusal_reason(
     """Return the reason to refuse the rows of an insert, or None."""
     existing = sum(row["rows"] for row in counted if row["__mdt_kind"] == UPDATE)
     if existing:
-        exist = {"__mdt_kind": (UPDATE,)}
-        keys = engine.select(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
+        keys = engine.select(tagged, UPDATE, ["__mdt_key"], rows_max=_NAMED_ROWS)
         return f"{existing} keys exist already: {keys[0].to_pylist()}"
     dropped = [row for row in counted if row["__mdt_kind"] == DROPPED]
     repeated = sum(row["total"] for row in dropped if row["__mdt_group"] == REPEATED)

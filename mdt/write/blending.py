@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from mdt.arguments import by_column, shown
-from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.comparison_kernels import compare
 from mdt.metadata.files.key_map import ordering_words
@@ -176,9 +175,7 @@ class Blending(Rule):
             data, parse_blend(definition, self.data_columns, self.blend), numbered=numbered
         )
 
-    def outcome(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
-    ) -> Outcome:
+    def outcome(self, metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Outcome:
         """Return the outcome for each row. Raises Conflict if the columns were altered
         concurrently.
         """
@@ -186,7 +183,7 @@ class Blending(Rule):
         if not definition.schema.equals(batch.table.schema):
             raise columns_altered()
         older = _OlderRows(
-            metadata, options, snapshot, parse_blend(definition, self.data_columns, self.blend)
+            metadata, snapshot, parse_blend(definition, self.data_columns, self.blend)
         )
         batch = older.add_partitions(rehash(batch, definition))
         located = locate_batch(metadata, snapshot, batch)
@@ -199,7 +196,6 @@ class _OlderRows:
     """Reads the required columns of older rows."""
 
     metadata: Metadata
-    options: Options
     snapshot: Snapshot
     blend: Blend
 
@@ -255,7 +251,7 @@ class _OlderRows:
     def _columns(self, where: KeyRows, names: Sequence[str]) -> pa.Table:
         if not names:  # the data have all columns, without mergers
             return pa.table({})
-        threads = self.options.threads("reader")
+        threads = self.metadata.options(self.snapshot.definition).threads("reader")
         return rows_at(self.metadata, self.snapshot, where, names, threads=threads)
 
 

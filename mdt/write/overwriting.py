@@ -21,7 +21,6 @@ from pyroaring import BitMap
 from indexes.base import Int64Array
 from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
 from mdt.metadata.keys.buckets import key_placeholders
@@ -210,9 +209,7 @@ class InsertAll(Rule):
         """Return the rows of ``data`` as a batch, without rows that delete their key."""
         return normalize(data, definition, numbered=numbered).without_deletes()
 
-    def outcome(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
-    ) -> Outcome:
+    def outcome(self, metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Outcome:
         """Return all rows as inserts, and the locations of their keys in other partitions."""
         definition = snapshot.definition
         batch = convert_to_current(batch, definition)
