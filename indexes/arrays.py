@@ -240,6 +240,15 @@ def is_sorted(values: pa.Array, *, strictly: bool = False) -> bool:
     return all(map_parallel(rises, spans(len(values), _SORTED_PIECE_ROWS), len(values)))
 
 
+def count_below(values: pa.Array, bound: Any) -> int:
+    """Return the number of non-null ``values`` below ``bound``, a scalar of their type. O(n).
+
+    >>> count_below(pa.array(["a", "b", "c"]), "c")
+    2
+    """
+    return int(pc.sum(pc.less(values, bound), min_count=0).as_py())
+
+
 UInt8Array = npt.NDArray[np.uint8]
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]

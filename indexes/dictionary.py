@@ -335,12 +335,16 @@ class _TextBlock:
             suffix, key_suffix = self.data[self.ends[at] : self.ends[at + 1]], key[shared:]
             if suffix >= key_suffix:
                 return at, suffix == key_suffix
-            common = shared + _common(suffix, key_suffix)
+            common = shared + common_length(suffix, key_suffix)
         return len(self.shared), False
 
 
-def _common(left: bytes, right: bytes) -> int:
-    """Return the length of the common prefix."""
+def common_length(left: bytes, right: bytes) -> int:
+    """Return the length of the common prefix.
+
+    >>> common_length(b"black", b"blue")
+    2
+    """
     return next(
         (at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
         min(len(left), len(right)),

@@ -142,7 +142,8 @@ class FilterBuilder:
         if self._is_dynamic:
             fields = self._hashes, _MURMUR, self._bits, self._entries, self._last, self._rows
             head = _DYNAMIC.pack(_VERSION, *fields)
-        rows = (_encode_row(row, self._bits, self._hashes) for row in self._matrix.pack())
+        row_head = _FILTER.pack(_VERSION, self._hashes, _MURMUR, self._bits)
+        rows = (row_head + row.tobytes() for row in self._matrix.pack())
         return base64.b64encode(head + b"".join(rows)).decode("ascii")
 
 
@@ -326,10 +327,6 @@ class _Bits:
         if self._is_packed:
             return self._matrix
         return np.packbits(self._matrix, axis=1, bitorder="little")
-
-
-def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:
-    return _FILTER.pack(_VERSION, hashes, _MURMUR, bits) + row.tobytes()
 
 
 def _decode(text: str | bytes, type_code: str) -> _Matrix:

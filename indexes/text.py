@@ -48,6 +48,7 @@ from indexes.arrays import run_starts
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.blocks import Blocks, pack
 from indexes.characters import buffers
+from indexes.dictionary import common_length
 from indexes.like import parse_like
 from indexes.predicate import Leaf, match_query
 from indexes.tokenizers import Tokenizer
@@ -271,10 +272,7 @@ def _fence(below: bytes, above: bytes) -> bytes:
     """Return the shortest prefix of ``above`` that is greater than ``below``. Requires below <
     above.
     """
-    same = next(
-        (i for i, (a, b) in enumerate(zip(below, above, strict=False)) if a != b), len(below)
-    )
-    return above[: same + 1]
+    return above[: common_length(below, above) + 1]
 
 
 def _block(texts: Any, ends: Int64Array, counts: Int64Array, gaps: UInt32Array) -> bytes:

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexes.arrays import count_below
 from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import BucketAssignment
@@ -294,7 +294,7 @@ def _split(
     bucket before each bound, and after the last.
     """
     keys = sort_keys(rows, assignment.key).cast(pa.binary())
-    ends = [_count_below(keys, bound) for bound in bounds]
+    ends = [count_below(keys, pa.scalar(bound, pa.binary())) for bound in bounds]
     for taker, start, end in zip(takers, [0, *ends], [*ends, len(rows)], strict=False):
         if end > start:
             first = b64encode(keys[start].as_py()).decode()
@@ -305,11 +305,6 @@ def _split(
                     rows.slice(start, end - start),
                 ),
             )
-
-
-def _count_below(keys: pa.Array, bound: bytes) -> int:
-    """Return the number of sorted ``keys`` that are less than ``bound``."""
-    return int(pc.sum(pc.less(keys, pa.scalar(bound, pa.binary()))).as_py() or 0)
 
 
 def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:

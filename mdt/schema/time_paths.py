@@ -86,9 +86,9 @@ class TimePath:
             )
             # Group by local clock time, not by instant: local times repeat or are skipped when
             # clocks change.
-            begins = pc.floor_temporal(
-                pc.local_timestamp(moments), unit=self._finest()
-            ).dictionary_encode()
+            *_, finest = (unit for token, unit in _FINEST.items() if token in self.pattern)
+            local = pc.local_timestamp(moments)
+            begins = pc.floor_temporal(local, unit=finest).dictionary_encode()
         except pa.ArrowException as error:
             raise Invalid(
                 f"partition paths cannot be made in the time zone {self.zone!r}: {error}",
@@ -97,9 +97,6 @@ class TimePath:
         seconds = begins.dictionary.cast(pa.timestamp("s"))
         texts = pc.strftime(seconds, _PATTERN.sub(_as_strftime, self.pattern))
         return pa.DictionaryArray.from_arrays(begins.indices, texts.cast(pa.string()))
-
-    def _finest(self) -> str:
-        return [unit for token, unit in _FINEST.items() if token in self.pattern][-1]
 
 
 def _as_strftime(match: re.Match[str]) -> str:
