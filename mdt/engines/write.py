@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import MERGE
 from mdt.commit.operation import Changes, Claim
-from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
 from mdt.engines.absent_keys import AbsentKeys, WrittenKeys, hashes_of
 from mdt.engines.engine import BucketAssignment, Engine, R
@@ -46,10 +45,8 @@ from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.tombstones import new_tombstones
-from mdt.progress import Progress
 from mdt.write.assign import NEW, Assignment, Place
-from mdt.write.blending import BlendOptions
-from mdt.write.by_name import operation_of, rule_of
+from mdt.write.by_name import RowWrite
 from mdt.write.operations import CHECKED, DecidedRows, Findings, RowOperation, RowPlan, Rows
 from mdt.write.rules import Rule
 from mdt.write.slice_files import new_partitions
@@ -60,29 +57,16 @@ _NAMED_ROWS = 10
 _TASK_ROWS = 500_000
 
 
-def write(
-    engine: Engine[R],
-    metadata: Metadata,
-    options: Options,
-    data: R,
-    schema: pa.Schema,
-    name: str,
-    progress: Progress | None = None,
-    blend: BlendOptions | None = None,
-    ends: Sequence[str] | None = None,
-) -> RowOperation:
+def write(request: RowWrite, engine: Engine[R], data: R, schema: pa.Schema) -> RowOperation:
     """Return the operation that upserts, inserts, overwrites with or deletes ``data`` on an engine.
     ``schema``: of ``data``, validated as that of a table.
-
-    ``blend``: for upsert, the parts of older rows to retain. ``ends``: for insert_overwrite,
-    patterns of the partitions to replace.
     """
-    definition = metadata.newest().definition
-    rule = rule_of(name, definition, schema.names, blend)
+    definition = request.metadata.newest().definition
+    rule = request.rule(definition, schema.names)
     rule.batch(schema.empty_table(), definition)
-    columns = schema if blend is None else None
+    columns = schema if request.blend is None else None
     rows = EngineRows(engine, data, rule, columns, engine.processors)
-    return operation_of(metadata, options, rows, name, definition, progress, ends)
+    return request.operation(rows, definition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from mdt.schema.convert import with_nulls
 from mdt.schema.input import to_table
 from mdt.stores.scratch import Scratch
 from mdt.stores.storage import MemoryStorage
+from mdt.write.by_name import RowWrite
 from mdt.write.operations import RowOperation
 
 
@@ -158,7 +159,8 @@ def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces, why):
     for kind in (mdt.Table, SpilledTable):
         table = created(kind)
         with pytest.raises(Invalid, match=why):
-            mdt.Table._write_rows(table, iter(pieces), "upsert", None)
+            request = RowWrite(table.metadata, table.options, "upsert")
+            mdt.Table._write_rows(table, iter(pieces), request, table.snapshot())
         assert table.scan().count() == 0
         assert_clean(table.storage)
 
