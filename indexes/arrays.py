@@ -89,6 +89,27 @@ def spans(rows: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
+def run_starts(lengths: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """Return the start of each of n consecutive runs -> int64[n].
+
+    >>> run_starts(np.array([2, 0, 3])).tolist()
+    [0, 2, 2]
+    """
+    return np.asarray(np.cumsum(lengths, dtype=np.int64) - lengths)
+
+
+def expand_runs(
+    starts: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]]
+) -> npt.NDArray[np.int64]:
+    """Return the positions of all runs, each from its start on -> int64[sum of lengths].
+
+    >>> expand_runs(np.array([7, 3]), np.array([2, 1])).tolist()
+    [7, 8, 3]
+    """
+    before = np.repeat(starts - run_starts(lengths), lengths)
+    return np.asarray(before + np.arange(len(before)), np.int64)
+
+
 _ARGSORT_MAX = 256
 """For fewer numbers, numpy's argsort is faster."""
 _PIECE = 1 << 15
@@ -217,6 +238,15 @@ def is_sorted(values: pa.Array, *, strictly: bool = False) -> bool:
     if values.null_count or not rises(slice(0, _FIRST_CHECK)):  # unsorted input mostly fails soon
         return False
     return all(map_parallel(rises, spans(len(values), _SORTED_PIECE_ROWS), len(values)))
+
+
+def count_below(values: pa.Array, bound: Any) -> int:
+    """Return the number of non-null ``values`` below ``bound``, a scalar of their type. O(n).
+
+    >>> count_below(pa.array(["a", "b", "c"]), "c")
+    2
+    """
+    return int(pc.sum(pc.less(values, bound), min_count=0).as_py())
 
 
 UInt8Array = npt.NDArray[np.uint8]

@@ -350,6 +350,12 @@ class KeyHashes:
         stop = None if count is None else first + count
         return KeyHashes(self.hi[first:stop], self.lo[first:stop])
 
+    def ascend(self) -> bool:
+        """Return True if each hash is above the one before it. O(n)."""
+        hi, lo = self.hi, self.lo
+        above = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
+        return bool(above.all())
+
     def order(self) -> Int64Array:
         """Return the permutation that sorts by (hi, lo) -> int64[n]. O(n log n).
 

@@ -22,6 +22,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from indexes.arrays import run_starts
 from indexes.base import BoolArray, Int64Array, KeyHashes, UInt64Array
 
 UInt32Array = npt.NDArray[np.uint32]
@@ -118,7 +119,7 @@ def build_many(
     per_block = keys_per_block(fpp)
     counts = np.bincount(owner, minlength=owners)
     blocks = np.maximum(1, np.ceil(counts / per_block)).astype(np.int64)
-    first = np.cumsum(blocks) - blocks
+    first = run_starts(blocks)
     bits = np.zeros(int(blocks.sum()) * _BLOCK_BITS, np.bool_)
     place = (_place(hashes.lo, blocks[owner]) + first[owner]) * _BLOCK_BITS
     low = hashes.lo.astype(np.uint32)
@@ -156,7 +157,7 @@ def filter_set(data: bytes | memoryview, blocks: Int64Array) -> FilterSet:
             f"Bloom filters of {sum(blocks.tolist())} blocks of {BLOCK_BYTES} bytes do not fit"
             f" {len(data)} bytes"
         )
-    return FilterSet(np.frombuffer(data, np.dtype("<u4")), np.cumsum(blocks) - blocks, blocks)
+    return FilterSet(np.frombuffer(data, np.dtype("<u4")), run_starts(blocks), blocks)
 
 
 def blocks_of(hashes: KeyHashes, blocks: Int64Array) -> Int64Array:

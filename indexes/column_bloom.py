@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes import bloom, options, values
+from indexes.arrays import run_starts
 from indexes.base import BoolArray, KeyHashes, SkippingIndex, Summary
 from indexes.bloom import BLOCK_BYTES, FilterSet
 from indexes.key_hash import hash_keys
@@ -208,7 +209,7 @@ def _contains_any(
     sizes = np.array([len(data) // BLOCK_BYTES for data in pages], np.int64)
     # A filter for each pair with its full number of blocks, shifted so that the page's blocks are
     # at their position.
-    first = (np.cumsum(sizes) - sizes)[pair_page] - page * PAGE_BLOCKS
+    first = run_starts(sizes)[pair_page] - page * PAGE_BLOCKS
     words = np.frombuffer(b"".join(pages), np.dtype("<u4"))
     pairs = np.arange(n * k, dtype=np.int64)
     hits = FilterSet(words, first, blocks[which]).probe_pairs(pairs, key, hashes)

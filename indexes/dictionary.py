@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import expand_runs
 from indexes.base import UInt64Array
 from indexes.blocks import Blocks
 
@@ -334,12 +335,16 @@ class _TextBlock:
             suffix, key_suffix = self.data[self.ends[at] : self.ends[at + 1]], key[shared:]
             if suffix >= key_suffix:
                 return at, suffix == key_suffix
-            common = shared + _common(suffix, key_suffix)
+            common = shared + common_length(suffix, key_suffix)
         return len(self.shared), False
 
 
-def _common(left: bytes, right: bytes) -> int:
-    """Return the length of the common prefix."""
+def common_length(left: bytes, right: bytes) -> int:
+    """Return the length of the common prefix.
+
+    >>> common_length(b"black", b"blue")
+    2
+    """
     return next(
         (at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
         min(len(left), len(right)),
@@ -455,7 +460,7 @@ def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
     first = offsets[:-1] + shared
     lengths = offsets[1:] - first
     ends = np.cumsum(lengths)
-    suffixes = data[np.repeat(first - (ends - lengths), lengths) + np.arange(ends[-1])].tobytes()
+    suffixes = data[expand_runs(first, lengths)].tobytes()
     heads = shared.astype(np.uint8).tobytes()
     stops = ends[[min(start + BLOCK_KEYS, len(keys)) - 1 for start in starts]].tolist()
     blocks = [

@@ -95,8 +95,8 @@ class FilterBuilder:
     >>> builder = FilterBuilder(SIMPLE, 2, 100, 1e-9)
     >>> for key in ("id_1", "id_2"):
     ...     builder.add(pa.array([key]))
-    >>> builder.text() == simple(pa.array(["id_1", "id_2"]), 100, 1e-9)
-    True
+    >>> builder.text()[:20]
+    '/////wAAAB4BAAAQ2gAA'
     """
 
     def __init__(
@@ -106,8 +106,10 @@ class FilterBuilder:
 
         Args:
             kind: SIMPLE or DYNAMIC_V0.
-            keys: Total number of keys to add.
-            entries, fpp, max_entries: As in :func:`simple` and :func:`dynamic_v0`.
+            keys: Total number of keys to add, in insertion order.
+            entries: Number of keys that the filter, or each row, is sized for.
+            fpp: False-positive probability.
+            max_entries: Limits the number of rows of DYNAMIC_V0.
         """
         self._is_dynamic = kind == DYNAMIC_V0
         self._entries, self._max_entries = entries, max_entries
@@ -140,32 +142,9 @@ class FilterBuilder:
         if self._is_dynamic:
             fields = self._hashes, _MURMUR, self._bits, self._entries, self._last, self._rows
             head = _DYNAMIC.pack(_VERSION, *fields)
-        rows = (_encode_row(row, self._bits, self._hashes) for row in self._matrix.pack())
+        row_head = _FILTER.pack(_VERSION, self._hashes, _MURMUR, self._bits)
+        rows = (row_head + row.tobytes() for row in self._matrix.pack())
         return base64.b64encode(head + b"".join(rows)).decode("ascii")
-
-
-def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
-    """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.
-
-    O(n k).
-    """
-    builder = FilterBuilder(SIMPLE, len(keys), entries, fpp)
-    builder.add(keys)
-    return builder.text()
-
-
-def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_entries: int) -> str:
-    """Return the base64 text of a DYNAMIC_V0 filter. O(n k).
-
-    Args:
-        keys: string[n] in insertion order.
-        entries: Number of keys per row.
-        fpp: False-positive probability.
-        max_entries: Limits the number of rows.
-    """
-    builder = FilterBuilder(DYNAMIC_V0, len(keys), entries, fpp, max_entries)
-    builder.add(keys)
-    return builder.text()
 
 
 def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedArray) -> BoolArray:
@@ -178,8 +157,9 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
         type_code: SIMPLE or DYNAMIC_V0.
         keys: string[m].
 
-    >>> text = simple(pa.array(["id_1", "id_2"]), entries=100, fpp=1e-9)
-    >>> may_contain(text, "SIMPLE", pa.array(["id_1", "id_3"])).tolist()
+    >>> builder = FilterBuilder(SIMPLE, 2, entries=100, fpp=1e-9)
+    >>> builder.add(pa.array(["id_1", "id_2"]))
+    >>> may_contain(builder.text(), "SIMPLE", pa.array(["id_1", "id_3"])).tolist()
     [True, False]
     """
     matrix = _decode(text, type_code)
@@ -347,10 +327,6 @@ class _Bits:
         if self._is_packed:
             return self._matrix
         return np.packbits(self._matrix, axis=1, bitorder="little")
-
-
-def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:
-    return _FILTER.pack(_VERSION, hashes, _MURMUR, bits) + row.tobytes()
 
 
 def _decode(text: str | bytes, type_code: str) -> _Matrix:

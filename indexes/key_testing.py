@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexes import testing
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.key_hash import hash_keys
+from indexes.testing import generated
 
 GROUPS = 5
 """Groups of every generated key part."""
@@ -139,8 +139,7 @@ class KeyIndexConformance:
     index: ClassVar[KeyIndex]
     false_share_max: ClassVar[float] = 0.05
 
-    @given(inserted=inserts(), absent=st.lists(keys(), max_size=10))
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(60, inserted=inserts(), absent=st.lists(keys(), max_size=10))
     def test_locate_finds_every_inserted_key(self, inserted: Inserts, absent: list[str]) -> None:
         """Candidates are a superset of the truth, from bytes and from a view, without duplicate
         pairs.
@@ -161,8 +160,7 @@ class KeyIndexConformance:
         false = self._locate(self._build(inserted), absent)
         assert len(false) <= self.false_share_max * len(absent) * GROUPS
 
-    @given(inserted=inserts(), absent=st.lists(keys(), max_size=10))
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(60, inserted=inserts(), absent=st.lists(keys(), max_size=10))
     def test_keys_given_group_by_group_answer_as_all_together(
         self, inserted: Inserts, absent: list[str]
     ) -> None:
@@ -181,8 +179,7 @@ class KeyIndexConformance:
             self._build(inserted), requested
         )
 
-    @given(inserted=inserts(), absent=st.lists(keys(), max_size=10), data=st.data())
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(60, inserted=inserts(), absent=st.lists(keys(), max_size=10), data=st.data())
     def test_locate_within_places_finds_every_key_of_its_place(
         self, inserted: Inserts, absent: list[str], data: st.DataObject
     ) -> None:
@@ -214,8 +211,7 @@ class KeyIndexConformance:
         }
         assert single == self._locate(key_part, requested)
 
-    @given(parts=st.lists(inserts(), max_size=4), data=st.data())
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(60, parts=st.lists(inserts(), max_size=4), data=st.data())
     def test_merge_answers_as_all_key_parts_renumbered(
         self, parts: list[Inserts], data: st.DataObject
     ) -> None:
@@ -240,8 +236,7 @@ class KeyIndexConformance:
         ]
         self._check_merge(parts, [[4, 3, -1, 1, 0], [5, 5, 2, -1, 0]], 6, inserted.keys)
 
-    @given(inserted=inserts())
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(30, inserted=inserts())
     def test_equal_inserts_give_equal_key_parts(self, inserted: Inserts) -> None:
         """Key parts and merged key parts depend only on their arguments."""
         key_part, numbers = self._build(inserted), np.arange(GROUPS, dtype=np.int64)
@@ -253,8 +248,7 @@ class KeyIndexConformance:
         """The same for a large key part."""
         assert self._build(_large()) == self._build(_large())
 
-    @given(inserted=inserts(), data=st.data())
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(80, inserted=inserts(), data=st.data())
     def test_hostile_bytes_raise_value_error_or_give_candidates(
         self, inserted: Inserts, data: st.DataObject
     ) -> None:
@@ -334,10 +328,7 @@ class KeyIndexConformance:
     def _pairs(self, key_part: Any, requested: Sequence[str], groups: int) -> Pairs:
         candidates = self.index.locate(key_part, *hashed(requested))
         _check_candidates(candidates, len(requested), groups)
-        pairs = set(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
-        return pairs | {
-            (at, group) for at in range(len(requested)) for group in candidates.whole.tolist()
-        }
+        return _pair_set(candidates, len(requested))
 
     def _check_within(
         self, inserted: Inserts, requested: list[str], of_key: list[int], of_group: list[int]
@@ -354,11 +345,7 @@ class KeyIndexConformance:
             for key, group in truth(inserted, requested)
             if of_key[key] == of_group[group]
         }
-        assert (
-            pairs
-            | {(at, group) for at in range(len(requested)) for group in candidates.whole.tolist()}
-            >= expected
-        )
+        assert _pair_set(candidates, len(requested)) >= expected
 
     def _survives(self, key_part: bytes, inserted: Inserts) -> None:
         """Look up keys in damaged bytes. Allows ValueError, or valid positions."""
@@ -392,6 +379,11 @@ def _large() -> Inserts:
     group = rng.integers(0, GROUPS, LARGE_KEYS)
     group[9::10] = (group[8::10] + 1) % GROUPS
     return Inserts([f"key-{number:012d}" for number in numbers.tolist()], group.tolist())
+
+
+def _pair_set(candidates: Candidates, keys: int) -> Pairs:
+    key, group = candidates.pairs(keys)
+    return set(zip(key.tolist(), group.tolist(), strict=True))
 
 
 def _check_candidates(candidates: Candidates, keys: int, groups: int) -> None:

@@ -439,6 +439,14 @@ def many_values(type: pa.DataType) -> tuple[list[Any], list[Any]]:
     ]
 
 
+def generated(
+    examples: int, **arguments: st.SearchStrategy[Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator for a test with this number of random ``examples`` of its arguments."""
+    limits = settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    return lambda test: given(**arguments)(limits(test))
+
+
 class _Conformance:
     """Tests of both suites."""
 
@@ -470,21 +478,17 @@ class SkippingIndexConformance(_Conformance):
         value.
         """
         for type in self._types():
-            segments, drawn = corner_segments(type), (*pool(type), *foreign_literals(type))
-            wrong = next(_violations(self.index, segments, leaves_for("c", type, drawn), type), "")
-            assert not wrong, f"{type}: {wrong}"
+            drawn = (*pool(type), *foreign_literals(type))
+            self._check_proofs(corner_segments(type), drawn, type)
 
-    @given(data=st.data())
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(60, data=st.data())
     def test_a_no_is_a_proof_on_generated_columns(self, data: st.DataObject) -> None:
         """Tests random segments. Half of the literals are values of the segments."""
         type = data.draw(st.sampled_from(self._types()))
         segments = data.draw(st.lists(columns(type), min_size=1, max_size=3))
         present = pa.chunked_array(segments, type).drop_null().to_pylist()
         source = st.sampled_from(present) | literals(type) if present else literals(type)
-        drawn = data.draw(st.lists(source, min_size=1, max_size=4))
-        wrong = next(_violations(self.index, segments, leaves_for("c", type, drawn), type), "")
-        assert not wrong, f"{type}: {wrong}"
+        self._check_proofs(segments, data.draw(st.lists(source, min_size=1, max_size=4)), type)
 
     def test_many_distinct_values_lose_no_row(self) -> None:
         """Tests segments of hundreds of values with nulls, which span several blocks."""
@@ -495,14 +499,10 @@ class SkippingIndexConformance(_Conformance):
             pa.decimal128(9, 2),
             pa.timestamp("us"),
         ):
-            if not self.index.supports(type):
-                continue
-            segments, drawn = many_values(type)
-            wrong = next(_violations(self.index, segments, leaves_for("c", type, drawn), type), "")
-            assert not wrong, f"{type}: {wrong[:200]}"
+            if self.index.supports(type):
+                self._check_proofs(*many_values(type), type)
 
-    @given(data=st.data())
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(30, data=st.data())
     def test_equal_columns_have_equal_summaries(self, data: st.DataObject) -> None:
         """A summary depends only on the values."""
         column = data.draw(st.sampled_from(self._types()).flatmap(columns))
@@ -513,8 +513,7 @@ class SkippingIndexConformance(_Conformance):
             == self.index.summarize(copy)
         )
 
-    @given(data=st.data())
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(60, data=st.data())
     def test_damaged_bytes_raise_value_error_or_give_a_verdict(self, data: st.DataObject) -> None:
         """Foreign, truncated, extended and flipped bytes raise no other exception."""
         column = data.draw(st.sampled_from(self._types()).flatmap(columns))
@@ -548,6 +547,11 @@ class SkippingIndexConformance(_Conformance):
             summary = InMemory(self.index.summarize(column_of(pool(type), type)))
             for leaf in drawn:
                 assert leaf.op in OPS and len(self.index.prune([summary, summary], leaf, type)) == 2
+
+    def _check_proofs(self, segments: Sequence[Any], literals: Iterable[Any], type: Any) -> None:
+        tests = leaves_for("c", type, literals)
+        wrong = next(_violations(self.index, segments, tests, type), "")
+        assert not wrong, f"{type}: {wrong[:200]}"
 
     def _types(self) -> list[Any]:
         types = [type for type in ALL_TYPES if self.index.supports(type)]
@@ -585,8 +589,7 @@ class SeveralColumnsConformance(_Conformance):
         """
         raise NotImplementedError
 
-    @given(data=st.data())
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(150, data=st.data())
     def test_a_no_is_a_proof(self, data: st.DataObject) -> None:
         """Tests random segments. Every verdict is compared with the reference."""
         segments = data.draw(st.lists(self._segments(), min_size=1, max_size=3))
@@ -599,8 +602,7 @@ class SeveralColumnsConformance(_Conformance):
         wrong = next(_violations(self.index, segments, leaves, self._type()), "")
         assert not wrong, wrong
 
-    @given(data=st.data())
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(40, data=st.data())
     def test_a_summary_depends_on_the_values_only(self, data: st.DataObject) -> None:
         """Equal rows have equal bytes, also if they are a slice of a longer column."""
         rows = data.draw(self._segments())
@@ -610,8 +612,7 @@ class SeveralColumnsConformance(_Conformance):
         )
         assert self.index.summarize(rows) == self.index.summarize(sliced)
 
-    @given(data=st.data())
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(80, data=st.data())
     def test_damaged_bytes_raise_value_error_or_give_a_verdict(self, data: st.DataObject) -> None:
         """Foreign, truncated, extended and overwritten bytes raise no other exception."""
         good, leaf = self.index.summarize(data.draw(self._segments())), data.draw(self.asked([]))
@@ -624,8 +625,7 @@ class SeveralColumnsConformance(_Conformance):
         ):
             self.survives(damaged, leaf, self._type())
 
-    @given(data=st.data())
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    @generated(20, data=st.data())
     def test_every_test_gets_a_verdict_for_each_summary(self, data: st.DataObject) -> None:
         """Zero summaries get zero verdicts. An unknown test gets MAYBE, not an error."""
         leaf, rows = data.draw(self.asked([])), data.draw(self._segments())

@@ -44,9 +44,11 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes import tokenizers, values
+from indexes.arrays import run_starts
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.blocks import Blocks, pack
 from indexes.characters import buffers
+from indexes.dictionary import common_length
 from indexes.like import parse_like
 from indexes.predicate import Leaf, match_query
 from indexes.tokenizers import Tokenizer
@@ -223,7 +225,7 @@ def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt3
     rows = (pairs & _LOW_32).astype(np.int64)
     counts = np.bincount((pairs >> np.uint64(32)).astype(np.int64), minlength=len(terms))
     gaps = np.diff(rows, prepend=-1) - 1
-    first = np.cumsum(counts) - counts
+    first = run_starts(counts)
     gaps[first] = rows[first]
     return terms.take(order), counts, gaps.astype(np.uint32)
 
@@ -270,10 +272,7 @@ def _fence(below: bytes, above: bytes) -> bytes:
     """Return the shortest prefix of ``above`` that is greater than ``below``. Requires below <
     above.
     """
-    same = next(
-        (i for i, (a, b) in enumerate(zip(below, above, strict=False)) if a != b), len(below)
-    )
-    return above[: same + 1]
+    return above[: common_length(below, above) + 1]
 
 
 def _block(texts: Any, ends: Int64Array, counts: Int64Array, gaps: UInt32Array) -> bytes:

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import expand_runs
 from indexes.characters import Codes, Int64Array, Text, fold, pattern, strings, word_table
 
 ENTRY_POINT_GROUP = "mdt.tokenizers"
@@ -264,8 +265,7 @@ class Chinese(Tokenizer):
         which = encoded.indices.to_numpy()
         counts = np.diff(ends)[which]
         row = np.repeat(np.arange(len(values)), counts)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return flat.take(pa.array(np.repeat(ends[which], counts) + within)), row
+        return flat.take(pa.array(expand_runs(ends[which], counts))), row
 
 
 def _has_word(token: str) -> bool:

@@ -364,7 +364,7 @@ class Scan(ArrowStream):
                 return sum(
                     map(len, self._tables([self._cheapest()], ordered=False, progress=callback))
                 )
-            rows = int((self.snapshot.rows - self.snapshot.dead_rows).sum())
+            rows = int(self.snapshot.live_rows.sum())
             return rows if self._limit is None else min(rows, self._limit)
 
     def to_spark(self, spark: SparkSession) -> DataFrame:

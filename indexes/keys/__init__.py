@@ -1,1 +1,1 @@
-"""Key indexes. Each module contains a :class:`indexes.base.KeyIndex`."""
+"""Key indexes, one a module, and :mod:`indexes.keys.sealed`, which their key parts share."""

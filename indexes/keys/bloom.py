@@ -37,7 +37,6 @@ single entry.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -49,19 +48,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes import bloom, options
-from indexes.arrays import distinct_numbers, stable_order
+from indexes.arrays import distinct_numbers, expand_runs, stable_order
 from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.interval_tree import IntervalList, IntervalTree
+from indexes.keys.sealed import check_groups, check_renumbering, seal, unseal
 from indexes.values import truncate_up
 
 BOUND_BYTES_MAX = 64
 """Maximum length of a bound. Longer bounds cost space and hardly improve pruning."""
-GROUPS_MAX = 2**32
-"""Group numbers have 32 bits."""
-
 _MAGIC = b"MDTBLO\x00\x01"
 _HEADER = struct.Struct("<8sQQQQ")
-_CRC = struct.Struct("<I")
 _NO_BOUND = 255
 _PAIRS_PER_PASS = 2_000_000
 """Limits the memory of a pass when every range contains every key."""
@@ -122,9 +118,9 @@ class BloomKeyIndex(KeyIndex):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`. O(n).
 
-        Raises ValueError for more than GROUPS_MAX groups.
+        Raises ValueError for more than 2^32 groups.
         """
-        _check_groups(groups)
+        check_groups("bloom", groups)
         present = np.flatnonzero(np.bincount(group, minlength=groups)).astype(np.int64)
         dense = np.zeros(groups, np.int64)
         dense[present] = np.arange(len(present))
@@ -199,7 +195,7 @@ class BloomKeyIndex(KeyIndex):
         """See :meth:`indexes.base.KeyIndex.merge`. O(bytes). The entries are retained
         separately.
         """
-        _check_groups(total)
+        check_groups("bloom", total)
         parts = [
             _renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)
         ]
@@ -336,9 +332,7 @@ class _PartitionPairs:
         )
         start, count = self.start[at][by_partition], (self.stop - self.start)[at][by_partition]
         key = np.repeat(by_partition, count)
-        entry = self.by_place[
-            np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))
-        ]
+        entry = self.by_place[expand_runs(start, count)]
         if self.reader.ranges is not None:
             in_range = self.reader.ranges.contains(ranks, key, entry)
             key, entry = key[in_range], entry[in_range]
@@ -396,24 +390,15 @@ class _ReaderCache:
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
     """Verify and decode all of ``key_part``. Raises ValueError."""
-    view = memoryview(key_part).cast("B")
-    if len(view) < _HEADER.size + _CRC.size:
-        raise ValueError(f"bloom key part: {len(view)} bytes are too few for a header")
-    magic, entries, groups, blocks, bound_bytes = _HEADER.unpack_from(view)
-    size = _HEADER.size + bloom.BLOCK_BYTES * blocks + 10 * entries + bound_bytes + _CRC.size
-    if magic != _MAGIC or groups > GROUPS_MAX or len(view) != size:
-        raise ValueError(
-            f"bloom key part: not a key part of version 1, or {len(view)} bytes instead of {size}"
-        )
-    (check,) = _CRC.unpack_from(view, size - _CRC.size)
-    if zlib.crc32(view[: size - _CRC.size]) != check:
-        raise ValueError("bloom key part: damaged (CRC)")
+    view, (entries, groups, blocks, bound_bytes) = unseal("bloom", key_part, _HEADER, _MAGIC)
+    check_groups("bloom", groups)
+    size = _HEADER.size + bloom.BLOCK_BYTES * blocks + 10 * entries + bound_bytes
+    if len(view) != size:
+        raise ValueError(f"bloom key part: {len(view)} bytes instead of {size}")
     at = _HEADER.size + bloom.BLOCK_BYTES * blocks
     group = np.frombuffer(view, np.dtype("<u4"), entries, at).astype(np.int64)
     filter_blocks = np.frombuffer(view, np.dtype("<u4"), entries, at + 4 * entries).astype(np.int64)
-    low, high = _read_bounds(
-        view[at + 8 * entries : at + 10 * entries], view[at + 10 * entries : size - _CRC.size]
-    )
+    low, high = _read_bounds(view[at + 8 * entries : at + 10 * entries], view[at + 10 * entries :])
     if entries and int(group.max()) >= groups:
         raise ValueError(f"bloom key part: group {group.max()} is not below {groups}")
     filters = np.frombuffer(view, np.uint8, bloom.BLOCK_BYTES * blocks, _HEADER.size)
@@ -438,8 +423,7 @@ def _encode(key_part: _KeyPart) -> bytes:
         bytes(_NO_BOUND if bound is None else len(bound) for bound in bounds),
         body,
     ]
-    data = b"".join(parts)
-    return data + _CRC.pack(zlib.crc32(data))
+    return seal(b"".join(parts))
 
 
 def _read_bounds(
@@ -478,10 +462,7 @@ def _bounds(keys: pa.Array, owner: Int64Array) -> tuple[list[bytes | None], list
 
 def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
     """The entries of a key part with new group numbers, without the dropped groups."""
-    if len(new) != key_part.group_count:
-        raise ValueError(
-            f"bloom key part: {key_part.group_count} groups, but {len(new)} new numbers"
-        )
+    check_renumbering("bloom", key_part.group_count, new)
     group = new[key_part.group]
     retained = group >= 0
     blocks = key_part.filters.reshape(-1, bloom.BLOCK_BYTES)[np.repeat(retained, key_part.blocks)]
@@ -499,8 +480,3 @@ def _unique(key: Int64Array, group: Int64Array, reader: _Reader) -> Candidates:
     count = reader.part.group_count
     pairs = distinct_numbers(key * count + group)
     return Candidates(pairs // count, pairs % count)
-
-
-def _check_groups(groups: int) -> None:
-    if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a bloom key part supports up to {GROUPS_MAX} groups, got {groups}")

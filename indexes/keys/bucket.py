@@ -29,7 +29,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -39,24 +38,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import distinct_texts, flags
+from indexes.arrays import distinct_texts, expand_runs, flags
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+from indexes.keys.sealed import check_groups, seal, unseal
 from indexes.options import whole_number
 
 BUCKETS_MAX = 1 << 24
 """A file name has eight digits for the bucket. A partition with so many buckets would be
 unusable.
 """
-GROUPS_MAX = 2**32
-"""Group numbers have 32 bits."""
-
 RULES_CHARACTERS_MAX = 16_384
 """Every write tests its partitions with all rules."""
 _NO_TEXT = pa.array([""])
 
 _MAGIC = b"MDTBUC\x00\x01"
 _HEADER = struct.Struct("<8sQII")
-_CRC = struct.Struct("<I")
 _PRIME = 31
 """Multiplier of Java's hashes of strings and lists."""
 
@@ -130,7 +126,7 @@ class BucketKeyIndex(KeyIndex):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`. O(bytes of the keys).
 
-        Raises ValueError for more than GROUPS_MAX groups.
+        Raises ValueError for more than 2^32 groups.
         """
         buckets = (_hashes(keys, self.fields) % np.uint32(self.modulus)).astype(np.int64)
         return _encode(_KeyPart(groups, self.modulus, *_unique(buckets, group, groups)))
@@ -141,9 +137,8 @@ class BucketKeyIndex(KeyIndex):
         buckets = (_hashes(keys, self.fields) % np.uint32(part.count)).astype(np.int64)
         first = part.bucket.searchsorted(buckets)
         times = part.bucket.searchsorted(buckets, "right") - first
-        before = np.repeat(np.cumsum(times) - times, times)
-        pair = np.repeat(first, times) + np.arange(int(times.sum())) - before
-        return Candidates(np.repeat(np.arange(len(buckets)), times), part.group[pair])
+        key = np.repeat(np.arange(len(buckets)), times)
+        return Candidates(key, part.group[expand_runs(first, times)])
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
@@ -266,37 +261,22 @@ class _KeyPart:
 
 
 def _unique(bucket: Int64Array, group: Int64Array, groups: int) -> tuple[Int64Array, Int64Array]:
-    if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a bucket key part supports up to {GROUPS_MAX} groups, got {groups}")
+    check_groups("bucket", groups)
     pairs = np.unique(bucket * groups + group)
     return pairs // max(groups, 1), pairs % max(groups, 1)
 
 
 def _encode(part: _KeyPart) -> bytes:
     words = [column.astype(np.dtype("<u4")).tobytes() for column in (part.bucket, part.group)]
-    data = _HEADER.pack(_MAGIC, part.groups, part.count, len(part.bucket)) + b"".join(words)
-    return data + _CRC.pack(zlib.crc32(data))
+    return seal(_HEADER.pack(_MAGIC, part.groups, part.count, len(part.bucket)) + b"".join(words))
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
     """Verify and decode all of ``key_part``. Raises ValueError."""
-    view = memoryview(key_part).cast("B")
-    if len(view) < _HEADER.size + _CRC.size:
-        raise ValueError(f"bucket key part: {len(view)} bytes are too few for a header")
-    magic, groups, count, pairs = _HEADER.unpack_from(view)
-    end = _HEADER.size + 8 * pairs
-    if (
-        magic != _MAGIC
-        or groups > GROUPS_MAX
-        or not 1 <= count <= BUCKETS_MAX
-        or len(view) != end + _CRC.size
-    ):
-        raise ValueError(
-            f"bucket key part: not a key part of version 1, or {len(view)} bytes instead of"
-            f" {end + 4}"
-        )
-    if zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
-        raise ValueError("bucket key part: damaged (CRC)")
+    view, (groups, count, pairs) = unseal("bucket", key_part, _HEADER, _MAGIC)
+    check_groups("bucket", groups)
+    if not 1 <= count <= BUCKETS_MAX or len(view) != _HEADER.size + 8 * pairs:
+        raise ValueError(f"bucket key part: {pairs} pairs of {count} buckets in {len(view)} bytes")
     bucket, group = (
         np.frombuffer(view, "<u4", pairs, _HEADER.size + 4 * pairs * i).astype(np.int64)
         for i in (0, 1)

@@ -54,8 +54,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.arrays import stable_order
+from indexes.arrays import expand_runs, stable_order
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
+from indexes.keys.sealed import GROUPS_MAX, check_groups, check_renumbering
 
 UInt32Array = npt.NDArray[np.uint32]
 UIntArray = npt.NDArray[np.unsignedinteger]
@@ -82,8 +83,6 @@ _NEAR = 64
 """Hashes are evenly distributed, so most are within this distance of their interpolated position in
 a full shard.
 """
-GROUPS_MAX = 2**32
-"""Group numbers have 32 bits."""
 
 
 class RecordKeyIndex(KeyIndex):
@@ -107,7 +106,7 @@ class RecordKeyIndex(KeyIndex):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`. O(n log n).
 
-        Raises ValueError for more than GROUPS_MAX groups.
+        Raises ValueError for more than 2^32 groups.
         """
         assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (
             int(group.max()),
@@ -122,7 +121,7 @@ class RecordKeyIndex(KeyIndex):
         return self._build(words, np.repeat(group, list(map(len, hashes))), len(hashes))
 
     def _build(self, words: UInt64Array, group: npt.NDArray[np.integer[Any]], groups: int) -> bytes:
-        _check_groups(groups)
+        check_groups("record", groups)
         form, order = _Form.for_count(len(words)), stable_order(words)
         numbers = group.astype(_number_type(groups), copy=False)[order]
         return _encode(*_distinct_pairs(words[order] & form.mask, numbers), groups, form)
@@ -150,14 +149,14 @@ class RecordKeyIndex(KeyIndex):
         times[is_inside] = reader.hashes[first[is_inside]] == stored[is_inside]
         if reader.holds_repeats(first, shard, stored):
             times = reader.search(stored, shard, beyond=True) - first
-        first, key = _expand_runs(first, times), np.repeat(order, times)
+        first, key = expand_runs(first, times), np.repeat(order, times)
         return Candidates(key.astype(np.int64), reader.groups_at(first))
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`. Verifies all bytes. O(n log key parts)."""
-        _check_groups(total)
+        check_groups("record", total)
         readers = [_open(key_part) for key_part in key_parts]
         parts = [_renumber(part, new) for part, new in zip(readers, groups, strict=True)]
         hashes = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
@@ -289,7 +288,7 @@ class _KeyPart:
         first = hashes.searchsorted(entries)
         counts = hashes.searchsorted(entries, "right") - first
         return Candidates(
-            order[_expand_runs(first, counts)],
+            order[expand_runs(first, counts)],
             self.groups_at(np.repeat(np.arange(self.count), counts)),
         )
 
@@ -429,26 +428,13 @@ def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array
 
 def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32Array]:
     """Verified hashes and new group numbers of a key part, without the dropped groups."""
-    if len(new) != key_part.group_count:
-        raise ValueError(
-            f"record key part: {key_part.group_count} groups, but {len(new)} new numbers"
-        )
+    check_renumbering("record", key_part.group_count, new)
     key_part.verify(np.arange(1 << key_part.form.bits, dtype=np.int64))
-    if key_part.count and int(key_part.groups.max()) >= key_part.group_count:
-        raise ValueError(
-            f"record key part: group {key_part.groups.max()} is not below {key_part.group_count}"
-        )
-    numbers, hashes = new[key_part.groups], key_part.whole_hashes()
+    numbers, hashes = new[key_part.groups_at(slice(None))], key_part.whole_hashes()
     is_kept = numbers >= 0
     if bool(is_kept.all()):
         return hashes, numbers.astype(np.uint32)
     return hashes[is_kept], numbers[is_kept].astype(np.uint32)
-
-
-def _expand_runs(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:
-    """All positions of runs with the given ``starts`` and lengths ``times``."""
-    before = np.repeat(np.cumsum(times) - times, times)
-    return np.asarray(np.repeat(starts, times) + np.arange(int(times.sum())) - before, np.int64)
 
 
 def _shard(hashes: UInt64Array, bits: int) -> Int64Array:
@@ -473,8 +459,3 @@ def _checksums(
         for start, end in zip(starts, ends, strict=True)
     ]
     return np.frombuffer(b"".join(words), np.dtype("<u8"))
-
-
-def _check_groups(groups: int) -> None:
-    if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a record key part supports up to {GROUPS_MAX} groups, got {groups}")

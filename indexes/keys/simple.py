@@ -21,7 +21,6 @@ offset, size  meaning
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -29,13 +28,10 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
-
-GROUPS_MAX = 2**32
-"""Group numbers have 32 bits."""
+from indexes.keys.sealed import check_groups, check_renumbering, seal, unseal
 
 _MAGIC = b"MDTSIM\x00\x01"
 _HEADER = struct.Struct("<8sQ")
-_CRC = struct.Struct("<I")
 
 
 class SimpleKeyIndex(KeyIndex):
@@ -54,7 +50,7 @@ class SimpleKeyIndex(KeyIndex):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`. O(n).
 
-        Raises ValueError for more than GROUPS_MAX groups.
+        Raises ValueError for more than 2^32 groups.
         """
         return _encode(np.flatnonzero(np.bincount(group, minlength=groups)), groups)
 
@@ -72,36 +68,26 @@ class SimpleKeyIndex(KeyIndex):
         parts = [np.zeros(0, np.int64)]
         for key_part, new in zip(key_parts, groups, strict=True):
             present, count = _open(key_part)
-            if len(new) != count:
-                raise ValueError(f"simple key part: {count} groups, but {len(new)} new numbers")
+            check_renumbering("simple", count, new)
             parts.append(new[present])
         whole = np.unique(np.concatenate(parts))
         return _encode(whole[whole >= 0], total)
 
 
 def _encode(present: Int64Array, groups: int) -> bytes:
-    if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a simple key part supports up to {GROUPS_MAX} groups, got {groups}")
-    data = _HEADER.pack(_MAGIC, groups) + present.astype(np.dtype("<u4")).tobytes()
-    return data + _CRC.pack(zlib.crc32(data))
+    check_groups("simple", groups)
+    return seal(_HEADER.pack(_MAGIC, groups) + present.astype(np.dtype("<u4")).tobytes())
 
 
 def _open(key_part: bytes | memoryview) -> tuple[Int64Array, int]:
     """Return the groups of a verified key part, and the limit of group numbers. Raises
     ValueError.
     """
-    view = memoryview(key_part).cast("B")
-    end = len(view) - _CRC.size
-    if end < _HEADER.size or (end - _HEADER.size) % 4:
+    view, (groups,) = unseal("simple", key_part, _HEADER, _MAGIC)
+    check_groups("simple", groups)
+    if (len(view) - _HEADER.size) % 4:
         raise ValueError(f"simple key part: invalid length of {len(view)} bytes")
-    magic, groups = _HEADER.unpack_from(view)
-    if (
-        magic != _MAGIC
-        or groups > GROUPS_MAX
-        or zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]
-    ):
-        raise ValueError("simple key part: not a key part of version 1, or damaged (CRC)")
-    present = np.frombuffer(view[_HEADER.size : end], np.dtype("<u4")).astype(np.int64)
+    present = np.frombuffer(view[_HEADER.size :], np.dtype("<u4")).astype(np.int64)
     if len(present) and (int(present[-1]) >= groups or bool(np.any(np.diff(present) <= 0))):
         raise ValueError(f"simple key part: the groups are not ascending numbers below {groups}")
     return present, int(groups)

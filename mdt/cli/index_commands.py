@@ -57,7 +57,7 @@ def create(
     index: Specs,
     is_async: IsAsync = False,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - typer copies it
+    option: Settings = [],
 ) -> None:
     """Create indexes and build them for existing files."""
     t = open_table(path, option)
@@ -75,10 +75,10 @@ def drop(path: TablePath, index: Specs, dry_run: DryRun = False) -> None:
 @command(app)
 def rebuild(
     path: TablePath,
-    index: SomeSpecs = [],  # noqa: B006 - typer copies it
+    index: SomeSpecs = [],
     is_async: IsAsync = False,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - typer copies it
+    option: Settings = [],
 ) -> None:
     """Discard the data of indexes and build them again."""
     t = open_table(path, option)
@@ -91,7 +91,7 @@ def rebuild(
 @command(app)
 def build(
     path: TablePath,
-    index: SomeSpecs = [],  # noqa: B006 - typer copies it
+    index: SomeSpecs = [],
     watch: Annotated[
         bool,
         typer.Option(help="Repeat until interrupted."),
@@ -100,7 +100,7 @@ def build(
         float, typer.Option(help="Pause between two runs with --watch.", min=0.1)
     ] = REPORT_SECONDS,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - typer copies it
+    option: Settings = [],
 ) -> None:
     """Build indexes for files that they do not cover yet. Safe with concurrent writers and
     builders, and after a crash.

@@ -95,7 +95,7 @@ def _format_text(row: dict[str, Any]) -> str:
     return f"{row['format']} to commit {row['seq']:,}" if row["behind"] else str(row["format"])
 
 
-def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer passes a new list
+def stats(path: TablePath, columns: Columns = []) -> None:
     """Show rows, nulls, min, max and bytes of each column, and distinct and common values of
     analyzed columns.
     """

@@ -129,8 +129,8 @@ def files(path: TablePath, as_of: AsOf = None) -> None:
 def scan(
     path: TablePath,
     where: Where = None,
-    columns: Columns = [],  # noqa: B006 - typer reads it and passes a new list
-    param: Param = [],  # noqa: B006 - as above
+    columns: Columns = [],
+    param: Param = [],
     limit: Annotated[
         int | None,
         typer.Option(min=0, help=f"Maximum rows. The default is {ROWS_SHOWN} for a table."),
@@ -144,7 +144,7 @@ def scan(
         bool, typer.Option("--explain", help="Show the files and indexes to read, not the rows.")
     ] = False,
     as_of: AsOf = None,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Print the matching rows."""
     t = open_table(path, option, as_of)
@@ -182,11 +182,11 @@ def changes(
         bool, typer.Option(help="Include rows before updates. --no-before reads far less.")
     ] = True,
     where: Where = None,
-    columns: Columns = [],  # noqa: B006 - as above
-    param: Param = [],  # noqa: B006 - as above
+    columns: Columns = [],
+    param: Param = [],
     format: FormatOption = None,
     output: Output = STANDARD,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Print the row changes between two commits."""
     until_point = None
@@ -209,9 +209,9 @@ def changes(
 def count(
     path: TablePath,
     where: Where = None,
-    param: Param = [],  # noqa: B006 - as above
+    param: Param = [],
     as_of: AsOf = None,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Print the number of matching rows."""
     t = open_table(path, option, as_of)
@@ -238,7 +238,7 @@ def create(
     key: Annotated[
         list[str], typer.Option(help="Record key columns, separated by commas or repeated.")
     ],
-    partition_by: Annotated[list[str], typer.Option(help="Partition columns.")] = [],  # noqa: B006 - as above
+    partition_by: Annotated[list[str], typer.Option(help="Partition columns.")] = [],
     ordering: Annotated[str | None, typer.Option(help="Column whose larger value wins.")] = None,
     type: Annotated[str, typer.Option(help="MERGE_ON_READ or COPY_ON_WRITE.")] = MERGE_ON_READ,
     key_index: Annotated[
@@ -250,8 +250,8 @@ def create(
     ] = None,
     index: Annotated[
         list[str], typer.Option(help="A skipping index, such as bitmap(status).")
-    ] = [],  # noqa: B006
-    option: Settings = [],  # noqa: B006 - as above
+    ] = [],
+    option: Settings = [],
 ) -> None:
     """Create an empty table with the columns of a file."""
     created = table.create(
@@ -279,7 +279,7 @@ def upsert(
         typer.Option("--evolve", help="Add new columns of the files, and widen numbers."),
     ] = False,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Insert the rows of files, or replace rows whose key exists, in one commit."""
     t = open_table(path, option)
@@ -292,34 +292,34 @@ def alter(
     add: Annotated[
         list[str],
         typer.Option(help="A new column, as name=type, such as tip=double; may be repeated."),
-    ] = [],  # noqa: B006
+    ] = [],
     default: Annotated[
         list[str], typer.Option(help="Value of a new column in older rows, as name=value.")
-    ] = [],  # noqa: B006
+    ] = [],
     drop: Annotated[
         list[str], typer.Option(help="Columns to drop, separated by commas or repeated.")
-    ] = [],  # noqa: B006
-    rename: Annotated[list[str], typer.Option(help="A new name, as old=new.")] = [],  # noqa: B006 - as above
+    ] = [],
+    rename: Annotated[list[str], typer.Option(help="A new name, as old=new.")] = [],
     widen: Annotated[
         list[str], typer.Option(help="A wider type, as name=type, such as n=int64.")
-    ] = [],  # noqa: B006
+    ] = [],
     reorder: Annotated[
         list[str], typer.Option(help="Columns to move to the front, in this order.")
-    ] = [],  # noqa: B006
-    nullable: Annotated[list[str], typer.Option(help="Columns that may be null from now on.")] = [],  # noqa: B006
+    ] = [],
+    nullable: Annotated[list[str], typer.Option(help="Columns that may be null from now on.")] = [],
     beyond_hudi: Annotated[
         bool,
         typer.Option("--beyond-hudi", help="Allow changes that Hudi's readers do not apply."),
     ] = False,
     set: Annotated[
         list[str], typer.Option(help="An option to store with the table, as name=value.")
-    ] = [],  # noqa: B006
-    unset: Annotated[list[str], typer.Option(help="An option to reset to its default.")] = [],  # noqa: B006
+    ] = [],
+    unset: Annotated[list[str], typer.Option(help="An option to reset to its default.")] = [],
     rewrite: Annotated[
         bool, typer.Option("--rewrite", help="Write all rows again, for readers of other formats.")
     ] = False,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Alter columns or options of the table in one commit."""
     types = pairs("--add", add)
@@ -363,10 +363,10 @@ def compact(
     strategy: Annotated[
         str, typer.Option(help=f"Which file groups come first: {', '.join(STRATEGIES)}.")
     ] = "log_bytes",
-    partition: Partitions = [],  # noqa: B006
+    partition: Partitions = [],
     budget_bytes: Annotated[int | None, typer.Option(min=0, help="Maximum bytes to read.")] = None,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Rewrite file groups with log files or deleted rows as base files."""
     with bar("compacting") as callback:
@@ -391,9 +391,9 @@ def cluster(
         typer.Option(help="Columns to sort by, separated by commas or repeated, or auto."),
     ],
     curve: Annotated[str | None, typer.Option(help="sort, zorder or hilbert.")] = None,
-    partition: Partitions = [],  # noqa: B006
+    partition: Partitions = [],
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Sort rows by columns, so that queries on them read few files."""
     columns: str | list[str] = names(by)
@@ -446,7 +446,7 @@ def clean(
         int | None, typer.Option(help="Keep this many base files of each file group.")
     ] = None,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Remove old snapshots and the files that only they use, and archive old commits."""
     report = open_table(path, option).clean(
@@ -459,7 +459,7 @@ def clean(
 
 
 @command(app)
-def purge(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
+def purge(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:
     """Remove every byte of deleted and replaced rows. All past snapshots end."""
     with bar("purging") as callback:
         report = open_table(path, option).purge(callback, dry_run=dry_run)
@@ -471,7 +471,7 @@ def rekey(
     path: TablePath,
     forget_deletes: ForgetDeletes = False,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Change the secret of the key hash, so that nobody without access to the table can construct
     keys that collide.
@@ -488,7 +488,7 @@ def upgrade(
     path: TablePath,
     version: Annotated[int, typer.Option(help="Hudi's table version")] = 9,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Upgrade a table to Hudi's table version 9. Data files do not change."""
     result = open_table(path, option).upgrade(version, dry_run=dry_run)
@@ -504,7 +504,7 @@ def check(path: TablePath) -> None:
 
 
 @command(app)
-def repair(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
+def repair(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:
     """Rebuild what check finds damaged. The exit code is 1 if something is lost."""
     with bar("repairing") as callback:
         if dry_run:

@@ -36,9 +36,9 @@ def overwrite(
     partition: Annotated[
         list[str],
         typer.Option(help="Replace only this partition, with * as a wildcard; may be repeated."),
-    ] = [],  # noqa: B006 - as below
+    ] = [],
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - typer reads it and passes a new list
+    option: Settings = [],
 ) -> None:
     """Replace the partitions that occur in the files, or the named partitions, with the rows of the
     files, in one commit.
@@ -57,12 +57,12 @@ def delete_partition(
     path: TablePath,
     partitions: Partitions,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Delete all rows of partitions, in one commit."""
     tell_written(open_table(path, option).delete_partition(partitions, dry_run=dry_run))
 
 
-def truncate(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
+def truncate(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:
     """Delete all rows, in one commit."""
     tell_written(open_table(path, option).truncate(dry_run=dry_run))

@@ -46,10 +46,10 @@ def register(app: typer.Typer) -> None:
 def get(
     path: TablePath,
     key: Keys,
-    columns: Columns = [],  # noqa: B006 - typer passes a new list
+    columns: Columns = [],
     format: FormatOption = None,
     output: Output = STANDARD,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Print the rows with these keys. The exit code is 1 if some keys are absent."""
     t = open_table(path, option)
@@ -112,9 +112,9 @@ def update(
     where: Annotated[
         str, typer.Option(help="SQL filter of the rows to update; true for all rows.")
     ],
-    param: Param = [],  # noqa: B006 - as above
+    param: Param = [],
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Update columns of the rows that match a filter, in one commit."""
     params = pairs("--param", param)
@@ -127,11 +127,11 @@ def update(
 
 def delete(
     path: TablePath,
-    file: Files = [],  # noqa: B006 - as above
+    file: Files = [],
     where: Where = None,
-    param: Param = [],  # noqa: B006 - as above
+    param: Param = [],
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - as above
+    option: Settings = [],
 ) -> None:
     """Delete the rows whose keys are in files, or the rows that match a filter, in one commit."""
     if bool(file) == (where is not None):

@@ -39,7 +39,7 @@ def services(
         float, typer.Option(help="Pause between two runs with --watch.", min=0.1)
     ] = WATCH_SECONDS,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006 - typer copies it
+    option: Settings = [],
 ) -> None:
     """Run due services: compaction, joining of small files, cleaning.
 

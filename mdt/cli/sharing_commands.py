@@ -33,12 +33,12 @@ def adopt(
     ] = None,
     index: Annotated[
         list[str], typer.Option(help="A skipping index, such as bitmap(status).")
-    ] = [],  # noqa: B006 - typer copies it
+    ] = [],
     compact: Annotated[
         bool, typer.Option(help="Compact file groups with log files at the end.")
     ] = False,
     dry_run: DryRun = False,
-    option: Settings = [],  # noqa: B006
+    option: Settings = [],
 ) -> None:
     """Give a table of another Hudi writer the log and the indexes of mdt, without a copy."""
     with bar("adopting") as callback:

@@ -81,7 +81,7 @@ class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
     def _absent_hashes(self) -> Mapping[str, KeyHashes]:
         if self._absent is None:
             names = ["__mdt_partition", "__mdt_segment", "__mdt_position"]
-            rows = self._engine.select(self._tagged, {"__mdt_kind": (ABSENT,)}, names)
+            rows = self._engine.select(self._tagged, ABSENT, names)
             self._absent = _by_partition(rows, self._is_table_wide)
         return self._absent
 

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexes.arrays import count_below
 from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import BucketAssignment
@@ -142,7 +142,7 @@ def tagged_blocks(
         is_dealt = rows["__mdt_kind"].to_numpy() < DROPPED
         if not is_dealt.all():
             undealt = rows.filter(pa.array(~is_dealt))
-            counts = tasks.count_rows(undealt, COUNTED.names, "__mdt_n")
+            counts = tasks.count_rows(undealt)
             entries = [
                 list(row)
                 for row in zip(*(column.to_pylist() for column in counts.columns), strict=True)
@@ -294,7 +294,7 @@ def _split(
     bucket before each bound, and after the last.
     """
     keys = sort_keys(rows, assignment.key).cast(pa.binary())
-    ends = [_count_below(keys, bound) for bound in bounds]
+    ends = [count_below(keys, pa.scalar(bound, pa.binary())) for bound in bounds]
     for taker, start, end in zip(takers, [0, *ends], [*ends, len(rows)], strict=False):
         if end > start:
             first = b64encode(keys[start].as_py()).decode()
@@ -305,11 +305,6 @@ def _split(
                     rows.slice(start, end - start),
                 ),
             )
-
-
-def _count_below(keys: pa.Array, bound: bytes) -> int:
-    """Return the number of sorted ``keys`` that are less than ``bound``."""
-    return int(pc.sum(pc.less(keys, pa.scalar(bound, pa.binary()))).as_py() or 0)
 
 
 def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
@@ -334,10 +329,8 @@ def _order(head: Mapping[str, Any]) -> tuple[int, list[int], bool, bytes]:
 
 
 def select_rows(
-    allowed: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
+    kind: int, names: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns ``names`` of the rows whose values are in ``allowed`` (column ->
-    values).
-    """
+    """Yield the columns ``names`` of the rows of a kind."""
     for batch in read_blocks(blocks):
-        yield tasks.select_rows(batch, allowed, names)
+        yield tasks.select_rows(batch, kind, names)

@@ -11,7 +11,7 @@ and the files of discarded attempts are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -133,20 +133,14 @@ class Engine(Protocol[R]):
     def release(self, rows: R) -> None:
         """Release the rows that :meth:`map_parts` retained."""
 
-    def count_by(self, rows: R, by: Sequence[str], total: str) -> pa.Table:
-        """Count the rows of each combination of ``by`` -> (``by``, rows, total), total being the
-        sum of the column ``total``.
-        """
+    def count_tagged(self, rows: R) -> pa.Table:
+        """Count the tagged rows of each kind, partition and file group -> tasks.COUNTS."""
 
     def select(
-        self,
-        rows: R,
-        allowed: Mapping[str, Collection[Any]],
-        names: Sequence[str],
-        rows_max: int | None = None,
+        self, rows: R, kind: int, names: Sequence[str], rows_max: int | None = None
     ) -> pa.Table:
-        """Return the CONTROL columns ``names`` of the tagged rows whose values are in ``allowed``
-        (column -> values), at most ``rows_max`` rows.
+        """Return the CONTROL columns ``names`` of the tagged rows of a kind, at most ``rows_max``
+        rows.
         """
 
     def sample_inserts(

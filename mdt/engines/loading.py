@@ -7,17 +7,17 @@ Equal keys reach the same task, which normalizes rows as a tagging task does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from mdt.commit.operation import Changes, Claim
+from mdt.commit.operation import Changes
 from mdt.engines.engine import Engine, R
-from mdt.engines.tasks import BUCKET, Source, label, labelled_schema, open_table
-from mdt.engines.write_tasks import drain, sort_by_bucket
+from mdt.engines.tasks import BUCKET, label, labelled_schema
+from mdt.engines.write_tasks import BucketTask, drain, sort_by_bucket
 from mdt.errors import Conflict
 from mdt.metadata.keys.buckets import key_placeholders
 from mdt.metadata.keys.locate import Located
@@ -25,7 +25,6 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
-from mdt.write.assign import Assignment
 from mdt.write.blind_insert import INSERT_UNCHECKED
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch, normalize
@@ -34,7 +33,6 @@ from mdt.write.overwriting import WITH_ROWS
 from mdt.write.row_groups import in_key_order
 from mdt.write.slice_files import collect
 from mdt.write.slices import RowDispositions, Slice, slice_of
-from mdt.write.transfer import encode
 
 _NONE = np.empty(0, np.int64)
 _UPSERTS = (*CHECKED, "upsert")
@@ -72,16 +70,6 @@ def label_rows(engine: Engine[R], definition: TableDefinition, rows: R, columns:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Input that all tasks of a load share. ``name``: the operation."""
-
-    source: Source
-    claim: Claim
-    buckets: Sequence[Assignment]
-    name: str
-
-
 def correct_counts(rows: int, changes: Changes) -> Changes:
     """Return the changes with the number of inserts corrected for duplicates. Of ``rows`` with the
     same key, a single row is written and the rest count as late.
@@ -103,35 +91,26 @@ def rows_changed() -> Conflict:
     )
 
 
-def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets of the rows of a part; return the encoded changes
-    (:mod:`mdt.write.transfer`).
-    """
-    nonempty = [batch for batch in batches if batch.num_rows]
-    return encode(_write(load, nonempty, attempt)) if nonempty else None
+@dataclass(frozen=True, slots=True)
+class Load(BucketTask):
+    """Writes labelled rows. ``name``: the operation."""
 
+    name: str
 
-def _write(load: Load, batches: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``batches`` and empty the list, so that their memory is free while files
-    are made.
-    """
-    metadata, snapshot = open_table(load.source)
-    shared = WriteJob.for_claim(
-        metadata, snapshot, load.source.parsed(), load.claim.for_attempt(attempt)
-    )
-    late: list[int] = []
-    parts = list(_rows_by_bucket(pa.Table.from_batches(batches), snapshot.definition))
-    batches.clear()
-    shared.marked.mark((number, load.buckets[number]) for number, _ in parts)
-    rows = drain(parts)
-    del parts
-    slices = (
-        (number, slice_of_bucket(load, snapshot.definition, number, table, late))
-        for number, table in rows
-    )
-    written = (shared.run(number, bucket_slice) for number, bucket_slice in slices)
-    changes = collect(shared, written, threads=1, part=f"-{attempt}")
-    return replace(changes, counts={"late": sum(late)})
+    def write(self, job: WriteJob, batches: list[pa.RecordBatch], part: str) -> Changes:
+        """Write the rows, and count those that repeat a key as late."""
+        late, definition = list[int](), job.snapshot.definition
+        parts = list(_rows_by_bucket(pa.Table.from_batches(batches), definition))
+        batches.clear()
+        job.marked.mark((number, self.buckets[number]) for number, _ in parts)
+        rows = drain(parts)
+        del parts
+        written = (
+            job.run(number, slice_of_bucket(self, definition, number, table, late))
+            for number, table in rows
+        )
+        changes = collect(job, written, threads=1, part=part)
+        return replace(changes, counts={"late": sum(late)})
 
 
 def _rows_by_bucket(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[int, pa.Table]]:

@@ -19,7 +19,7 @@ from mdt.engines import merge_tasks
 from mdt.engines.absent_keys import AbsentKeys, WrittenKeys
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, READ, source_of, tagged_schema
-from mdt.engines.write import TaggedRows, count_tagged, findings_of, release_on_error
+from mdt.engines.write import TaggedRows, findings_of, release_on_error
 from mdt.metadata.files.file_group import NewFile
 from mdt.metadata.log.codec import decode_ipc
 from mdt.metadata.metadata import Metadata
@@ -84,7 +84,7 @@ class EngineSource(Rows, Generic[R]):
         tagged = engine.map_parts(together, tag, schema, definition.key)
         retained = [tagged]
         with release_on_error(engine, retained):
-            rows = count_tagged(engine, tagged)
+            rows = engine.count_tagged(tagged).to_pylist()
             files = (
                 self._files(operation, snapshot, tagged, target_clauses)
                 if target_clauses.clauses
@@ -94,8 +94,9 @@ class EngineSource(Rows, Generic[R]):
                 tag_alone = partial(merge_tasks.tag_alone, target_clauses, self.columns, source)
                 alone = engine.map_parts(files, tag_alone, schema, definition.key)
                 retained.append(alone)
-                tagged, rows = engine.union(tagged, alone), [*rows, *count_tagged(engine, alone)]
-            read = engine.select(tagged, {"__mdt_kind": (READ,)}, ["__mdt_segment"])
+                tagged = engine.union(tagged, alone)
+                rows += engine.count_tagged(alone).to_pylist()
+            read = engine.select(tagged, READ, ["__mdt_segment"])
             scanned = len(read[0].drop_null().unique())
         findings = findings_of(rows)
         counts = {name: n for name, n in findings.counts.items() if name != "missing"}

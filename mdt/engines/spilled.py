@@ -8,13 +8,12 @@ keep the order of its rows, so the last row of a key is the newest, as everywher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from threading import Condition, Lock
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -261,36 +260,22 @@ class SpillingEngine:
         """Delete the scratch file of ``rows``."""
         rows.scratch.close()
 
-    def count_by(self, rows: Spilled, by: Sequence[str], total: str) -> pa.Table:
-        """Count the rows of each combination of ``by``, with the sum of ``total``."""
-        named = [*by, "rows", "total"]
-        tables = [
-            pa.table(
-                [pa.array([], rows.schema.field(name).type) for name in by]
-                + [pa.array([], pa.int64())] * 2,
-                named,
-            )
-        ]
+    def count_tagged(self, rows: Spilled) -> pa.Table:
+        """Count the rows of each kind, partition and file group."""
+        tables = [tasks.COUNTS.empty_table()]
         for batch in self._all_batches(rows):
-            tables.append(tasks.count_rows(pa.Table.from_batches([batch]), by, total))
-        sums = (
-            pa.concat_tables(tables)
-            .group_by(list(by))
-            .aggregate([("rows", "sum"), ("total", "sum")])
-        )
-        return sums.select([*by, "rows_sum", "total_sum"]).rename_columns(named)
+            tables.append(tasks.count_rows(pa.Table.from_batches([batch])))
+        by = tasks.COUNTED.names
+        sums = pa.concat_tables(tables).group_by(by).aggregate([("rows", "sum"), ("total", "sum")])
+        return sums.select([*by, "rows_sum", "total_sum"]).rename_columns(tasks.COUNTS.names)
 
     def select(
-        self,
-        rows: Spilled,
-        allowed: Mapping[str, Collection[Any]],
-        names: Sequence[str],
-        rows_max: int | None = None,
+        self, rows: Spilled, kind: int, names: Sequence[str], rows_max: int | None = None
     ) -> pa.Table:
-        """Return columns of the rows whose values are in ``allowed``, at most ``rows_max`` rows."""
+        """Return columns of the rows of a kind, at most ``rows_max`` rows."""
         tables = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
         for batch in self._all_batches(rows):
-            tables.append(pa.Table.from_batches([tasks.select_rows(batch, allowed, names)]))
+            tables.append(pa.Table.from_batches([tasks.select_rows(batch, kind, names)]))
             if rows_max is not None and sum(map(len, tables)) >= rows_max:
                 break
         return pa.concat_tables(tables).slice(0, rows_max)

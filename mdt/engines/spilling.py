@@ -30,7 +30,7 @@ from mdt.schema.declared import without_views
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.schema.input import concatenate
-from mdt.write.blending import BlendOptions
+from mdt.write.by_name import RowWrite
 from mdt.write.merge import Merge
 from mdt.write.merge_request import MergeText
 from mdt.write.normalize import columns_of_deletes, normalize_keys
@@ -291,28 +291,12 @@ def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
     return part_of(table, definition.key, PARTS, definition.key_hash)
 
 
-def write(
-    metadata: Metadata,
-    options: Options,
-    rows: Spilled,
-    name: str,
-    engine: SpillingEngine,
-    blend: BlendOptions | None = None,
-    ends: Sequence[str] | None = None,
-) -> RowOperation:
+def write(request: RowWrite, engine: SpillingEngine, rows: Spilled) -> RowOperation:
     """Return the operation that writes or deletes spilled rows, as :func:`mdt.engines.write.write`
-    does. The caller drops the rows afterwards.
+    does. The engine reports its progress. The caller drops the rows afterwards.
     """
-    return writes.write(
-        engine,
-        metadata,
-        _limit_file_size(options),
-        rows,
-        rows.visible_schema,
-        name,
-        blend=blend,
-        ends=ends,
-    )
+    request = replace(request, options=_limit_file_size(request.options), progress=None)
+    return writes.write(request, engine, rows, rows.visible_schema)
 
 
 def _limit_file_size(options: Options) -> Options:

@@ -7,7 +7,7 @@ table at the transaction's snapshot, and its process caches it for the next task
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -76,6 +76,8 @@ COUNTED = pa.schema(
     [CONTROL.field(name) for name in ("__mdt_kind", "__mdt_partition", "__mdt_group")]
 )
 """The columns by which rows are counted: kind, partition and file group."""
+COUNTS = pa.schema([*COUNTED, ("rows", pa.int64()), ("total", pa.int64())])
+"""Counts of rows, with the sums of ``__mdt_n``."""
 _INSERT_CONTROL = {
     "__mdt_kind": INSERT,
     "__mdt_group": NEW,
@@ -207,6 +209,12 @@ def open_table(source: Source) -> tuple[Metadata, Snapshot]:
     return metadata, snapshot
 
 
+def job_of(source: Source, claim: Claim, attempt: int) -> WriteJob:
+    """Return the job in which this attempt of a task writes files."""
+    options, attempted = source.parsed(), claim.for_attempt(attempt)
+    return WriteJob.for_claim(*open_table(source), options, attempted)
+
+
 def table_not_found(source: Source) -> Unsupported:
     """Return the error of a worker that finds another table than the driver, or none."""
     return Unsupported(
@@ -286,7 +294,7 @@ def _tag(rule: Rule, source: Source, batches: Sequence[pa.RecordBatch]) -> Itera
     metadata, snapshot = open_table(source)
     definition = snapshot.definition
     batch = rule.batch(pa.Table.from_batches(batches), definition, numbered=False)
-    outcome = rule.outcome(metadata, source.parsed(), snapshot, batch)
+    outcome = rule.outcome(metadata, snapshot, batch)
     batch, places, columns = outcome.batch, outcome.places, rule.columns(definition)
     names, old_partitions = partition_names(batch), snapshot.file_groups.partitions(places.group)
     missing = outcome.missing
@@ -367,23 +375,16 @@ def tombstone_rows(columns: pa.Schema, stones: pa.Table) -> pa.Table:
     )
 
 
-def select_rows(rows: B, allowed: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:
-    """Return the columns ``names`` of the rows whose values are in ``allowed`` (column ->
-    values).
-    """
-    for name, values in allowed.items():
-        rows = rows.filter(
-            pc.is_in(rows[name], pa.array(list(values), rows.schema.field(name).type))
-        )
-    return rows.select(list(names))
+def select_rows(rows: B, kind: int, names: Sequence[str]) -> B:
+    """Return the columns ``names`` of the rows of a kind."""
+    return rows.filter(pc.equal(rows["__mdt_kind"], kind)).select(list(names))
 
 
-def count_rows(rows: pa.Table, by: Sequence[str], total: str) -> pa.Table:
-    """Count the rows of each combination of ``by`` -> (``by``, rows, total), total being the sum of
-    the column ``total``.
-    """
-    sums = rows.group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
-    return sums.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
+def count_rows(rows: pa.Table) -> pa.Table:
+    """Count the rows of each combination of the columns COUNTED -> COUNTS."""
+    sums = rows.group_by(COUNTED.names).aggregate([([], "count_all"), ("__mdt_n", "sum")])
+    names = [*COUNTED.names, "count_all", "__mdt_n_sum"]
+    return sums.select(names).rename_columns(COUNTS.names)
 
 
 def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -> pa.Table:
@@ -465,10 +466,9 @@ def rewrite(
     """Rewrite units with ``function`` on a single thread; return the encoded changes
     (:mod:`mdt.write.transfer`) and the fields for the header of the record.
     """
-    metadata, snapshot = open_table(source)
-    options = replace(source.parsed(), writer_threads=1)
-    shared = WriteJob.for_claim(metadata, snapshot, options, claim.for_attempt(attempt))
-    changes = function(shared, units, f"-{attempt}", None)
+    job = job_of(source, claim, attempt)
+    job = replace(job, options=replace(job.options, writer_threads=1))
+    changes = function(job, units, f"-{attempt}", None)
     return encode(changes), dict(changes.extra)
 
 

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import MERGE
 from mdt.commit.operation import Changes, Claim
-from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
 from mdt.engines.absent_keys import AbsentKeys, WrittenKeys, hashes_of
 from mdt.engines.engine import BucketAssignment, Engine, R
@@ -40,16 +39,14 @@ from mdt.engines.tasks import (
     UPDATE,
     source_of,
 )
-from mdt.engines.write_tasks import WriteInput
+from mdt.engines.write_tasks import BucketTask, TaggedWrite
 from mdt.metadata.files.file_group import NewFile
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.tombstones import new_tombstones
-from mdt.progress import Progress
 from mdt.write.assign import NEW, Assignment, Place
-from mdt.write.blending import BlendOptions
-from mdt.write.by_name import operation_of, rule_of
+from mdt.write.by_name import RowWrite
 from mdt.write.operations import CHECKED, DecidedRows, Findings, RowOperation, RowPlan, Rows
 from mdt.write.rules import Rule
 from mdt.write.slice_files import new_partitions
@@ -60,29 +57,16 @@ _NAMED_ROWS = 10
 _TASK_ROWS = 500_000
 
 
-def write(
-    engine: Engine[R],
-    metadata: Metadata,
-    options: Options,
-    data: R,
-    schema: pa.Schema,
-    name: str,
-    progress: Progress | None = None,
-    blend: BlendOptions | None = None,
-    ends: Sequence[str] | None = None,
-) -> RowOperation:
+def write(request: RowWrite, engine: Engine[R], data: R, schema: pa.Schema) -> RowOperation:
     """Return the operation that upserts, inserts, overwrites with or deletes ``data`` on an engine.
     ``schema``: of ``data``, validated as that of a table.
-
-    ``blend``: for upsert, the parts of older rows to retain. ``ends``: for insert_overwrite,
-    patterns of the partitions to replace.
     """
-    definition = metadata.newest().definition
-    rule = rule_of(name, definition, schema.names, blend)
+    definition = request.metadata.newest().definition
+    rule = request.rule(definition, schema.names)
     rule.batch(schema.empty_table(), definition)
-    columns = schema if blend is None else None
+    columns = schema if request.blend is None else None
     rows = EngineRows(engine, data, rule, columns, engine.processors)
-    return operation_of(metadata, options, rows, name, definition, progress, ends)
+    return request.operation(rows, definition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +96,6 @@ class EngineRows(Rows, Generic[R]):
             definition.key,
         )
         return TaggedRows.from_tagged(engine, tagged, refuses=operation.name in CHECKED)
-
-
-def count_tagged(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
-    """Return the number of rows per kind, partition and file group, and their sum of
-    ``__mdt_n``.
-    """
-    return engine.count_by(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
 
 
 @contextmanager
@@ -151,7 +128,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     ) -> TaggedRows[R]:
         """Return tagged rows with the driver's findings. ``refuses``: True if keys must be new."""
         with release_on_error(engine, [tagged]):
-            rows = count_tagged(engine, tagged)
+            rows = engine.count_tagged(tagged).to_pylist()
             findings = replace(
                 findings_of(rows),
                 tombstones=_tombstones(engine, tagged, rows),
@@ -203,10 +180,9 @@ class TaggedRows(DecidedRows, Generic[R]):
             operation.metadata, snapshot, options, is_in_process=self.engine.is_in_process
         )
         rows = self.engine.shuffle_to_buckets(self.tagged, self._assign_buckets(snapshot, plan))
+        shared: BucketTask = TaggedWrite(source, claim, plan.work, name == MERGE)
         if self.is_load:
-            load = Load(source, claim, plan.work, name)
-            return self.engine.collect_results(rows, partial(loading.write, load))
-        shared = WriteInput(source, claim, plan.work, name == MERGE)
+            shared = Load(source, claim, plan.work, name)
         return self.engine.collect_results(rows, partial(write_tasks.write, shared))
 
     @property
@@ -321,7 +297,7 @@ def _tombstones(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any
     if all(row["__mdt_kind"] != BURIED for row in counted):
         return NO_TOMBSTONES
     names = ["__mdt_segment", "__mdt_position", "__mdt_key"]
-    rows = engine.select(tagged, {"__mdt_kind": (BURIED,)}, names)
+    rows = engine.select(tagged, BURIED, names)
     return new_tombstones(hashes_of(rows), rows["__mdt_key"].cast(pa.uint64()).to_numpy())
 
 
@@ -331,8 +307,7 @@ def _refusal_reason(
     """Return the reason to refuse the rows of an insert, or None."""
     existing = sum(row["rows"] for row in counted if row["__mdt_kind"] == UPDATE)
     if existing:
-        exist = {"__mdt_kind": (UPDATE,)}
-        keys = engine.select(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
+        keys = engine.select(tagged, UPDATE, ["__mdt_key"], rows_max=_NAMED_ROWS)
         return f"{existing} keys exist already: {keys[0].to_pylist()}"
     dropped = [row for row in counted if row["__mdt_kind"] == DROPPED]
     repeated = sum(row["total"] for row in dropped if row["__mdt_group"] == REPEATED)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -23,7 +24,7 @@ from mdt.engines.tasks import (
     RETURN,
     UPDATE,
     Source,
-    open_table,
+    job_of,
 )
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
@@ -43,52 +44,62 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class WriteInput:
-    """Input that all write tasks share: the source, the claim, and the assignment of each bucket.
-
-    ``leaves_tombstones``: True if FURTHER rows are deletes, which may leave tombstones.
+class BucketTask(ABC):
+    """Input that all tasks of a write share: the source, the claim, and the assignment of each
+    bucket.
     """
 
     source: Source
     claim: Claim
     buckets: Sequence[Assignment]
-    leaves_tombstones: bool = False
+
+    @abstractmethod
+    def write(self, job: WriteJob, batches: list[pa.RecordBatch], part: str) -> Changes:
+        """Write the buckets of the rows of ``batches``, and empty the list, so that their memory is
+        free while files are made. ``part``: as for :func:`mdt.write.slice_files.collect`.
+        """
 
 
-def write(
-    shared_input: WriteInput, batches: Iterator[pa.RecordBatch], attempt: int
-) -> bytes | None:
+def write(task: BucketTask, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write the buckets of the rows of a part; return the encoded changes
     (:mod:`mdt.write.transfer`).
     """
     nonempty = [batch for batch in batches if batch.num_rows]
-    return encode(_write(shared_input, nonempty, attempt)) if nonempty else None
+    if not nonempty:
+        return None
+    return encode(task.write(job_of(task.source, task.claim, attempt), nonempty, f"-{attempt}"))
 
 
-def _write(shared_input: WriteInput, batches: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``batches`` and empty the list. If there is only one bucket, its slice then
-    holds the only reference to the rows.
+@dataclass(frozen=True, slots=True)
+class TaggedWrite(BucketTask):
+    """Writes tagged rows.
+
+    ``leaves_tombstones``: True if FURTHER rows are deletes, which may leave tombstones.
     """
-    metadata, snapshot = open_table(shared_input.source)
-    shared = WriteJob.for_claim(
-        metadata, snapshot, shared_input.source.parsed(), shared_input.claim.for_attempt(attempt)
-    )
-    table, places = sort_by_bucket(pa.Table.from_batches(batches))
-    batches.clear()
-    rows = _BucketRows.from_table(snapshot, table)
-    del table
-    tombstones = NO_TOMBSTONES
-    if shared_input.leaves_tombstones and snapshot.definition.keeps_deletes:
-        tombstones = rows.tombstones(snapshot)
-    shared.marked.mark((n, shared_input.buckets[n]) for n in places)
-    slices: Iterator[tuple[int, Slice]] = (
-        (n, rows.slice(bucket_rows, shared_input.buckets[n])) for n, bucket_rows in places.items()
-    )
-    if len(places) == 1:
-        slices = drain(list(slices))
-        del rows
-    changes = collect(shared, (shared.run(*item) for item in slices), threads=1, part=f"-{attempt}")
-    return replace(changes, tombstones=tombstones)
+
+    leaves_tombstones: bool = False
+
+    def write(self, job: WriteJob, batches: list[pa.RecordBatch], part: str) -> Changes:
+        """Write the rows. If there is only one bucket, its slice holds the only reference to
+        them.
+        """
+        snapshot = job.snapshot
+        table, places = sort_by_bucket(pa.Table.from_batches(batches))
+        batches.clear()
+        rows = _BucketRows.from_table(snapshot, table)
+        del table
+        tombstones = NO_TOMBSTONES
+        if self.leaves_tombstones and snapshot.definition.keeps_deletes:
+            tombstones = rows.tombstones(snapshot)
+        job.marked.mark((n, self.buckets[n]) for n in places)
+        slices: Iterator[tuple[int, Slice]] = (
+            (n, rows.slice(bucket_rows, self.buckets[n])) for n, bucket_rows in places.items()
+        )
+        if len(places) == 1:
+            slices = drain(list(slices))
+            del rows
+        changes = collect(job, (job.run(*item) for item in slices), threads=1, part=part)
+        return replace(changes, tombstones=tombstones)
 
 
 def sort_by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from mdt.errors import Invalid
 from mdt.filters import literals
-from mdt.filters.arithmetic import Datum
+from mdt.filters.arithmetic import Datum, is_text
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 """The type of all timestamps here."""
@@ -168,7 +168,8 @@ def part(unit: str) -> Callable[[Datum], Datum]:
 def date_add(date: Datum, days: Datum) -> Datum:
     """Add days to dates."""
     _require_whole("date_add", days)
-    number = pc.add_checked(_days(dates(date)), pc.cast(days, pa.int64()))
+    since_1970 = pc.cast(pc.cast(dates(date), pa.int32()), pa.int64())
+    number = pc.add_checked(since_1970, pc.cast(days, pa.int64()))
     return pc.cast(pc.cast(number, pa.int32()), pa.date32())
 
 
@@ -176,10 +177,6 @@ def date_sub(date: Datum, days: Datum) -> Datum:
     """Subtract days from dates."""
     _require_whole("date_sub", days)
     return date_add(date, pc.negate_checked(pc.cast(days, pa.int64())))
-
-
-def _days(date: Datum) -> Datum:
-    return pc.cast(pc.cast(date, pa.int32()), pa.int64())
 
 
 def _require_whole(name: str, number: Datum) -> None:
@@ -200,14 +197,14 @@ def date_trunc(unit: Datum, moment: Datum) -> Datum:
 
 def to_date(datum: Datum) -> Datum:
     """Parse texts such as 2024-02-29 as dates, or truncate timestamps to dates."""
-    if pa.types.is_string(datum.type) or pa.types.is_large_string(datum.type):
+    if is_text(datum.type):
         return _read(datum, "date", pa.date32())
     return dates(datum)
 
 
 def to_timestamp(datum: Datum) -> Datum:
     """Parse texts such as ``2024-02-29 12:00:00`` as timestamps, or convert dates."""
-    if pa.types.is_string(datum.type) or pa.types.is_large_string(datum.type):
+    if is_text(datum.type):
         return _read(datum, "timestamp", TIMESTAMP)
     return moments(datum)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexes.arrays import run_starts
 from mdt.parquet.thrift import (
     BINARY,
     I32,
@@ -148,9 +149,7 @@ def locations(parquet: pa.Buffer, chunks: int) -> Locations:
     if tokens.at != len(data):
         raise Malformed("unexpected bytes after the offset indexes")
     counts = np.array(pages, dtype=np.int64)
-    begin = np.repeat(
-        np.array(first, np.int64) - _TOKENS_OF_LOCATION * (np.cumsum(counts) - counts), counts
-    )
+    begin = np.repeat(np.array(first, np.int64) - _TOKENS_OF_LOCATION * run_starts(counts), counts)
     at = begin + _TOKENS_OF_LOCATION * np.arange(counts.sum())
     offset, size, row = (_values(data, ends, at + field) for field in (1, 3, 5))
     return Locations(offset, size, row, counts)

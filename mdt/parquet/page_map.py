@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexes.arrays import expand_runs, run_starts
 from mdt.errors import Corrupt
 from mdt.forking import cached_property
 from mdt.limits import PAGE_VALUES_MAX
@@ -123,7 +124,7 @@ class PageMap:
 
         Raises ValueError unless the pages of each column contain every row once.
         """
-        first = np.cumsum(count) - count
+        first = run_starts(count)
         column = np.arange(len(names)) << 32
         of_column = count
         if len(count):
@@ -232,7 +233,7 @@ class PageMap:
         )
         count = last - first
         place = np.repeat(np.arange(len(columns)), count)
-        page = np.arange(len(place)) + np.repeat(first - (np.cumsum(count) - count), count)
+        page = expand_runs(first, count)
         _, _, begin, rows, *_ = self.info[page].T
         held = np.searchsorted(positions, begin + rows) - np.searchsorted(positions, begin)
         nonempty = held > 0
@@ -289,17 +290,17 @@ def build(
     codec = np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8)
     digest = partial(digests, parquet)
     group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
-    first_row = np.tile(np.cumsum(group_rows) - group_rows, len(leaf_numbers))
+    first_row = np.tile(run_starts(group_rows), len(leaf_numbers))
     count, size, row, of_pages = np.ones(len(chunks), np.int64), end - data, first_row, values
     if not chunks or chunks[0].has_offset_index:
         count, size, row, of_pages = _index_pages(
             parquet, groups, leaves, np.array(leaf_numbers, np.int64), lists
         )
         row = row + np.repeat(first_row, count)
-    first = np.cumsum(count) - count
+    first = run_starts(count)
     if not np.array_equal(np.add.reduceat(of_pages, first), values):
         raise ValueError("pages and chunks have different numbers of values")
-    before = np.cumsum(size) - size
+    before = run_starts(size)
     offset = np.repeat(data - before[first], count) + before
     chunk_digests = (
         digest(start.tolist(), data.tolist()),
@@ -369,10 +370,9 @@ def _index_pages(
     """
     page_locations = locations(parquet, groups * leaves)
     order = (np.arange(groups)[None, :] * leaves + taken[:, None]).ravel()
-    first = (np.cumsum(page_locations.pages) - page_locations.pages)[order]
+    first = run_starts(page_locations.pages)[order]
     count = page_locations.pages[order]
-    begin = np.cumsum(count) - count
-    pages = np.repeat(first - begin, count) + np.arange(count.sum())
+    begin, pages = run_starts(count), expand_runs(first, count)
     offset, size, row = (
         page_locations.offset[pages],
         page_locations.size[pages],

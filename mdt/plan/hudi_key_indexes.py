@@ -149,7 +149,7 @@ class _Search:
             state.unused(name, "not_usable", problem)
             return False
         snapshot = state.snapshot
-        rows = int((snapshot.rows - snapshot.dead_rows).sum())
+        rows = int(snapshot.live_rows.sum())
         try:
             count = indexes.count(name)
         except (Corrupt, Unsupported) as error:

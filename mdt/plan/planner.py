@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from indexes import column_stats
 from indexes import paths as column_paths
-from indexes.arrays import numbers
+from indexes.arrays import numbers, run_starts
 from indexes.base import BoolArray, Int64Array
 from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
@@ -516,7 +516,7 @@ def _row_group_verdicts(
     """
     stats = [state.snapshot.row_group_stats(i) for i in files]
     table = pa.concat_tables(stats)
-    starts = np.cumsum(counts) - np.array(counts)
+    starts = run_starts(np.array(counts))
     place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(
         table["row_group"].to_numpy()
     )

@@ -48,7 +48,7 @@ class QueryFiles:
     @property
     def live(self) -> Int64Array:
         """Number of live rows in each file."""
-        return np.asarray((self.snapshot.rows - self.snapshot.dead_rows)[self.files])
+        return np.asarray(self.snapshot.live_rows[self.files])
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ class TableIndex:
                 np.split(answers, np.cumsum([len(summaries) for summaries in parts_by_file])[:-1])
             )
 
-        answers = self._ask(rows.shards, question, None)
+        answers = self._ask(rows.shards, question)
         verdicts = [
             np.ones(sum(counts), np.bool_) if answer is None else answer
             for answer, counts in zip(answers, of_shard, strict=True)
@@ -162,9 +162,7 @@ class TableIndex:
                 [summary for summary, _ in summaries], tests, self._type(), among
             )
 
-        for at, rows in zip(
-            covered.tolist(), self._ask(shards[covered], question, None), strict=True
-        ):
+        for at, rows in zip(covered.tolist(), self._ask(shards[covered], question), strict=True):
             positions[at] = rows
         return positions
 
@@ -198,10 +196,9 @@ class TableIndex:
     def _ask(
         self,
         shards: Int64Array,
-        question: Callable[[Sequence[tuple[Summary, int]]], Sequence[T]],
-        guess: T,
-    ) -> list[T]:
-        """Return the answer of each shard's summary, or ``guess`` if the summary cannot be read.
+        question: Callable[[Sequence[tuple[Summary, int]]], Sequence[T | None]],
+    ) -> list[T | None]:
+        """Return the answer of each shard's summary, or None if the summary cannot be read.
 
         Args:
             question: Takes opened summaries, each with its index in ``shards``.
@@ -211,7 +208,7 @@ class TableIndex:
             shards, partial(self.state.snapshot.index_summaries, self.spec)
         )
 
-        def answer(part: Sequence[int]) -> Sequence[T]:
+        def answer(part: Sequence[int]) -> Sequence[T | None]:
             try:
                 return question([(self.summaries.open(refs[at]), at) for at in part])
             except Exception as error:  # third-party indexes may raise anything
@@ -220,7 +217,7 @@ class TableIndex:
                 if len(part) > 1:
                     return [one for single in part for one in answer([single])]
                 self.errors.append(str(error) or type(error).__name__)
-                return [guess]
+                return [None]
 
         if not len(shards):
             return []

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes import column_stats, paths
+from indexes.arrays import expand_runs, run_starts
 from indexes.base import BoolArray, Int64Array
 from indexes.column_stats import STATS_SCHEMA
 from indexes.predicate import And, Predicate
@@ -44,7 +45,7 @@ def limit_plan(plan: ScanPlan, limit: int) -> ScanPlan:
     """Restrict a plan without a predicate to its first ``limit`` rows."""
     assert plan.predicate is None, "the number of matching rows is unknown"
     snapshot = plan.snapshot
-    ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[plan.files])
+    ends = np.cumsum(snapshot.live_rows[plan.files])
     last = int(np.searchsorted(ends, limit))
     if last == len(ends):
         return plan
@@ -186,9 +187,9 @@ class _RowGroups:
         files = np.array([scan.file for scan in scans], np.int64)
         lists = plan.snapshot.files.take(("row_group_rows",), files)["row_group_rows"]
         sizes = np.asarray(pc.list_value_length(lists)).astype(np.int64)
-        starts = np.cumsum(sizes) - sizes
+        starts = run_starts(sizes)
         segment = np.repeat(np.arange(len(scans)), sizes)
-        row_group = np.arange(len(segment)) - np.repeat(starts, sizes)
+        row_group = expand_runs(np.zeros(len(scans), np.int64), sizes)
         is_read = np.ones(len(segment), np.bool_)
         for scan, start, size in zip(scans, starts.tolist(), sizes.tolist(), strict=True):
             if scan.row_groups is not None:

@@ -140,7 +140,7 @@ def _uses(
     )
     exact = min(now_read, round(total * joint))
     weight = {test: -math.log(max(float(hit.mean()), 0.5 / len(hit))) for test, hit in hits.items()}
-    rows = int((snapshot.rows - snapshot.dead_rows).sum())
+    rows = int(snapshot.live_rows.sum())
     for test, hit in hits.items():
         share = weight[test] / (sum(weight.values()) or 1.0)
         saved = min(now_read - exact, round((without - exact) * share))

@@ -41,7 +41,7 @@ class Samples:
         estimation error guarantees for distinct values", PODS 2000.
         """
         scans = _scans(snapshot)
-        key = _ids(snapshot, scans), column
+        key = tuple(snapshot.segment(scan.file).id for scan in scans), column
         counted = self._distinct.get(key)
         if counted is None:
             values = self._rows(snapshot, scans, column).column(column).drop_null()
@@ -50,7 +50,7 @@ class Samples:
                 key, (int(counts.sum()), len(counts), int((counts == 1).sum()))
             )
         sampled, values_in, once = counted
-        rows = int((snapshot.rows - snapshot.dead_rows).sum())
+        rows = int(snapshot.live_rows.sum())
         return min(
             rows, round(once * math.sqrt(max(1.0, rows / max(1, sampled)))) + values_in - once
         )
@@ -71,7 +71,3 @@ def _scans(snapshot: Snapshot) -> tuple[SegmentScan, ...]:
     if len(live):
         return tuple(SegmentScan(number, (0,)) for number in live[at].tolist())
     return ()
-
-
-def _ids(snapshot: Snapshot, scans: tuple[SegmentScan, ...]) -> tuple[int, ...]:
-    return tuple(snapshot.segment(scan.file).id for scan in scans)

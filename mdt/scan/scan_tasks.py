@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import run_starts
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.parquet.page_map import PageMap
@@ -128,7 +129,7 @@ class TaskSplitter:
         groups are faster.
         """
         first, rows = np.array(task.starts, dtype=np.int64).T
-        before = np.cumsum(rows) - rows
+        before = run_starts(rows)
         row_group = np.searchsorted(before, numbers, side="right") - 1
         positions = numbers + (first - before)[row_group]
         return self._page_request(task.scan.file, positions, task.rows, schema)

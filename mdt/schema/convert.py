@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import run_starts
 from indexes.decimals import as_floating
 from mdt.schema.nested import fields_of, lengths, nulls, parts_of, rebuild
 
@@ -113,7 +114,7 @@ def _struct(array: pa.StructArray, type: pa.DataType) -> pa.Array:
 
 def _fixed_size(array: pa.Array, type: pa.DataType) -> pa.Array:
     values, sizes, mask, size = array.flatten(), lengths(array), nulls(array), type.list_size
-    starts = np.cumsum(sizes) - sizes
+    starts = run_starts(sizes)
     valid = np.asarray(array.is_valid())
     wrong = np.flatnonzero(valid & (sizes != size))
     if len(wrong):

@@ -154,11 +154,8 @@ def inside(type: pa.DataType) -> list[pa.Field]:
 
 
 def _in_files(field: pa.Field) -> pa.Field:
-    return pa.field(avro_name(field.name), _type_in_files(field.type), field.nullable)
-
-
-def _type_in_files(type: pa.DataType) -> pa.DataType:
-    return with_fields(type, list(map(_in_files, fields_of(type))))
+    type = with_fields(field.type, list(map(_in_files, fields_of(field.type))))
+    return pa.field(avro_name(field.name), type, field.nullable)
 
 
 def _declared_field(stored: pa.Field, declared: pa.Field) -> pa.Field:

@@ -119,7 +119,8 @@ class TimePath:
             local = local.fill_null(first[0])
         # Group by local clock time, not by instant: local times repeat or are skipped when clocks
         # change.
-        begins = pc.floor_temporal(local, unit=self._finest()).dictionary_encode()
+        *_, finest = (unit for token, unit in _FINEST.items() if token in self.pattern)
+        begins = pc.floor_temporal(local, unit=finest).dictionary_encode()
         seconds = begins.dictionary.cast(pa.timestamp("s"))
         texts = pc.strftime(seconds, _PATTERN.sub(_as_strftime, self.pattern))
         return pa.DictionaryArray.from_arrays(begins.indices, texts.cast(pa.string()))
@@ -182,9 +183,6 @@ class TimePath:
             f"{text[:100]!r} in a partition column is no time of the form {self.input!r}",
             hint="Hudi's key generator makes the partition path of it",
         )
-
-    def _finest(self) -> str:
-        return [unit for token, unit in _FINEST.items() if token in self.pattern][-1]
 
 
 def _is_text(type: pa.DataType) -> bool:

@@ -227,7 +227,7 @@ class ObjectStorage(Storage):
                     entry
                     for page in pages_in_range
                     for entry in page
-                    if _is_direct(entry["path"], directory)
+                    if entry["path"].rpartition("/")[0] == directory
                 )
         return [
             info for info in infos if is_between(info.path, after, before) and info.path not in skip
@@ -352,10 +352,6 @@ def _refuse_forked(url: str) -> None:
 def _version_text(meta: Mapping[str, Any]) -> str:
     """Return the ETag and the generation of an object, as far as the store has them."""
     return f"{meta.get('e_tag') or ''}\n{meta.get('version') or ''}"
-
-
-def _is_direct(path: str, directory: str) -> bool:
-    return path.rpartition("/")[0] == directory
 
 
 def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:

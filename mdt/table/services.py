@@ -13,7 +13,7 @@ from mdt.arguments import one_text, whole_number
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
-from mdt.progress import ProgressOption, progress_callback
+from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.table.handle import Handle, follows_others, takes_dry_run
 from mdt.write.result import WriteResult
 
@@ -32,6 +32,19 @@ if TYPE_CHECKING:
 
 class Services(Handle):
     """Methods that maintain a table."""
+
+    @contextmanager
+    def _service(
+        self, name: str, progress: ProgressOption = None
+    ) -> Iterator[tuple[Progress | None, dict[str, object]]]:
+        """Context of a service. Yields the callback for its progress, and the facts of its line in
+        the log.
+        """
+        with (
+            progress_callback(progress, name) as callback,
+            logs.service(self._storage, self.definition.name, name) as facts,
+        ):
+            yield callback, facts
 
     @takes_metadata
     @takes_dry_run
@@ -64,10 +77,7 @@ class Services(Handle):
         """
         if budget_bytes is not None:
             whole_number("budget_bytes", budget_bytes)
-        with (
-            progress_callback(progress, "compact") as callback,
-            logs.service(self._storage, self.definition.name, "compact") as facts,
-        ):
+        with self._service("compact", progress) as (callback, facts):
             self._prepare_write()
             chosen_partitions = late.live_partitions.select(self._metadata.newest(), partitions)
             engine = self._engine(spark)
@@ -160,7 +170,7 @@ class Services(Handle):
         options = late.cleaning.with_policy(
             self.options, retain_commits, retain_hours, retain_versions
         )
-        with logs.service(self._storage, self.definition.name, "clean") as facts:
+        with self._service("clean") as (_, facts):
             self._prepare_write()
             report = (late.cleaning.plan if self._is_dry else late.cleaning.clean)(
                 self._metadata, options
@@ -191,10 +201,7 @@ class Services(Handle):
         >>> first
         0
         """
-        with (
-            progress_callback(progress, "purge") as callback,
-            logs.service(self._storage, self.definition.name, "purge") as facts,
-        ):
+        with self._service("purge", progress) as (callback, facts):
             self._prepare_write()
             if self._is_dry:
                 report = late.purge.plan(self._metadata, self.options)
@@ -224,10 +231,7 @@ class Services(Handle):
         >>> t.rekey(dry_run=True).instant
         ''
         """
-        with (
-            progress_callback(progress, "rekey") as callback,
-            logs.service(self._storage, self.definition.name, "rekey"),
-        ):
+        with self._service("rekey", progress) as (callback, _):
             self._prepare_write()
             return WriteResult.of(
                 self._commit(
@@ -248,7 +252,7 @@ class Services(Handle):
         ''
         """
         late.upgrading.require_version(version)
-        with logs.service(self._storage, self.definition.name, "upgrade"):
+        with self._service("upgrade"):
             self._prepare_write()
             return WriteResult.of(self._commit(late.upgrading.Upgrade()))
 
@@ -347,10 +351,7 @@ class Services(Handle):
         return self._restore(before, progress)
 
     def _restore(self, state: Callable[[Snapshot], int], progress: ProgressOption) -> WriteResult:
-        with (
-            progress_callback(progress, "restore") as callback,
-            logs.service(self._storage, self.definition.name, "restore"),
-        ):
+        with self._service("restore", progress) as (callback, _):
             self._prepare_row_write()
             action = self.definition.commit_action
             return WriteResult.of(
@@ -399,10 +400,7 @@ class Services(Handle):
         >>> t.check().ok
         True
         """
-        with (
-            progress_callback(progress, "check") as callback,
-            logs.service(self._storage, self.definition.name, "check") as facts,
-        ):
+        with self._service("check", progress) as (callback, facts):
             report = late.check_service.check(
                 self._metadata, self._metadata.newest(), progress=callback
             )
@@ -430,10 +428,7 @@ class Services(Handle):
         True
         """
         self._require_newest()
-        with (
-            progress_callback(progress, "repair") as callback,
-            logs.service(self._storage, self.definition.name, "repair") as facts,
-        ):
+        with self._service("repair", progress) as (callback, facts):
             report = (late.repair_service.plan if self._is_dry else late.repair_service.repair)(
                 self._metadata, callback
             )

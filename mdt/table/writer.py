@@ -25,7 +25,7 @@ from mdt.forking import this_process
 from mdt.scan.key_columns import as_key_table
 from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import to_table
-from mdt.write.by_name import DELETE, operation_of, rule_of
+from mdt.write.by_name import DELETE, RowWrite
 from mdt.write.normalize import Batch, concat_batches, convert_to_current, normalize, normalize_keys
 from mdt.write.operations import RowsInProcess
 from mdt.write.result import WriteResult
@@ -290,10 +290,11 @@ class Writer:
         self._definition = definition = begun.definition
         if kind != DELETE:
             batches = [convert_to_current(batch, definition) for batch in batches]
-        rows = RowsInProcess(concat_batches(batches, definition), rule_of(kind, definition, ()))
         table = self._table
-        operation = operation_of(table.metadata, table.options, rows, kind, definition)
-        return table._commit_write(operation, len(rows.batch), begun)
+        request = RowWrite(table.metadata, table.options, kind)
+        batch = concat_batches(batches, definition)
+        rows = RowsInProcess(batch, request.rule(definition, ()))
+        return table._commit_write(request.operation(rows, definition), len(batch), begun)
 
     def _timed(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
         since = self._table.storage.now_us()

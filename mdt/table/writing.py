@@ -15,7 +15,7 @@ from mdt.arguments import flag, mapping, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import FORMATS_OPTION, changed_options, parse_options
 from mdt.errors import Invalid
-from mdt.progress import Progress, ProgressOption, progress_callback
+from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import pieces, to_table
 from mdt.table.handle import Handle, takes_dry_run
 from mdt.write.result import WriteResult
@@ -23,11 +23,13 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mdt.engines.engine import Engine, EngineInput
+    from mdt.engines.engine import Engine
+    from mdt.metadata.snapshot.snapshot import Snapshot
     from mdt.query import Where
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
     from mdt.write.blending import BlendOptions
+    from mdt.write.by_name import RowWrite
     from mdt.write.conditional import Conditional
     from mdt.write.setting import UpdateAssignments
 
@@ -107,15 +109,10 @@ class Writing(Handle):
             from mdt.table.evolving import evolve_for
 
             rows = evolve_for(self, data)
-        if not partial and not mergers:
-            return self._write(rows, "upsert", progress)
-        with progress_callback(progress, "upsert") as callback:
-            return self._write_rows(
-                rows,
-                "upsert",
-                callback,
-                late.blending.BlendOptions(partial, mapping("mergers", mergers)),
-            )
+        blend = None
+        if partial or mergers:
+            blend = late.blending.BlendOptions(partial, mapping("mergers", mergers))
+        return self._write(rows, "upsert", progress, blend)
 
     @takes_metadata
     @takes_dry_run
@@ -402,8 +399,7 @@ class Writing(Handle):
         1
         """
         ends = None if partitions is None else self._patterns(partitions)
-        with progress_callback(progress, late.overwriting.INSERT_OVERWRITE) as callback:
-            return self._write_rows(data, late.overwriting.INSERT_OVERWRITE, callback, ends=ends)
+        return self._write(data, late.overwriting.INSERT_OVERWRITE, progress, ends=ends)
 
     @takes_metadata
     @takes_dry_run
@@ -572,20 +568,23 @@ class Writing(Handle):
             self._storage.is_durable = self.options.durable
         return result
 
-    def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
-        with progress_callback(progress, name) as callback:
-            return self._write_rows(data, name, callback)
-
-    def _write_rows(
+    def _write(
         self,
         data: Any,
         name: str,
-        progress: Progress | None,
+        progress: ProgressOption,
         blend: BlendOptions | None = None,
         ends: Sequence[str] | None = None,
     ) -> WriteResult:
-        begun = self._prepare_row_write()
-        definition, is_delete = begun.definition, name == late.by_name.DELETE
+        with progress_callback(progress, name) as callback:
+            begun = self._prepare_row_write()
+            request = late.by_name.RowWrite(
+                self._metadata, self.options, name, callback, blend, ends
+            )
+            return self._write_rows(data, request, begun)
+
+    def _write_rows(self, data: Any, request: RowWrite, begun: Snapshot) -> WriteResult:
+        definition, is_delete = begun.definition, request.name == late.by_name.DELETE
         frame = self._given(data)
         if frame is not None:
             if is_delete:
@@ -593,44 +592,23 @@ class Writing(Handle):
                 frame = frame.select_columns([*key_columns, *ordering_columns])
             data = frame.few(self.options)
             if data is None:
-                return self._write_on_engine(frame, name, progress, blend, ends)
+                engine = frame.engine
+                operation = late.engine_write.write(request, engine, frame.rows, frame.schema)
+                return self._after_write(WriteResult.of(self._commit_rows(operation), engine.name))
         if is_delete:
             late.lookup.refuse_condition(self._metadata, begun, data)
             data = late.scan_keys.as_key_table(data, definition)
         parts = pieces(data, definition.declared)
         if parts is not None:
-            engine = late.spilling.engine_of(self.options, progress)
+            engine = late.spilling.engine_of(self.options, request.progress)
             if is_delete:
                 data = late.spilling.read_keys(parts, engine, definition)
             else:
-                data = late.spilling.read(
-                    parts, engine, definition, partial_rows=blend is not None and blend.partial
-                )
+                keeps = request.blend is not None and request.blend.partial
+                data = late.spilling.read(parts, engine, definition, partial_rows=keeps)
             if not isinstance(data, pa.Table):
                 with closing(data.scratch):
-                    committed = self._commit_rows(
-                        late.spilling.write(
-                            self._metadata, self.options, data, name, engine, blend, ends
-                        )
-                    )
+                    committed = self._commit_rows(late.spilling.write(request, engine, data))
                 return self._after_write(WriteResult.of(committed))
         data = to_table(data, definition.declared)
-        operation = late.by_name.write_in_process(
-            self._metadata, self.options, data, name, definition, progress, blend, ends
-        )
-        return self._commit_write(operation, len(data), begun)
-
-    def _write_on_engine(
-        self,
-        frame: EngineInput[Any],
-        name: str,
-        progress: Progress | None,
-        blend: BlendOptions | None,
-        ends: Sequence[str] | None,
-    ) -> WriteResult:
-        """Write rows on the engine that holds them."""
-        engine, rows = frame.engine, (frame.rows, frame.schema)
-        operation = late.engine_write.write(
-            engine, self._metadata, self.options, *rows, name, progress, blend, ends
-        )
-        return self._after_write(WriteResult.of(self._commit_rows(operation), engine.name))
+        return self._commit_write(request.in_process(data, definition), len(data), begun)

@@ -1,5 +1,4 @@
-"""An engine in this process: rows are Arrow tables, and tasks run on an executor, threads by
-default.
+"""An engine whose rows are Arrow tables in this process, and whose tasks run on an executor.
 
 It is the shortest implementation of the protocol. :mod:`mdt.testing.process_pool` runs it on
 processes.
@@ -7,12 +6,11 @@ processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,11 +38,6 @@ class LocalEngine:
     is_in_process: bool = False
     _attempts: Iterator[int] = field(default_factory=count)
 
-    @classmethod
-    def on_threads(cls, threads: int) -> LocalEngine:
-        """Return an engine on threads of this process."""
-        return cls(ThreadPoolExecutor(threads), threads)
-
     def distribute(self, table: pa.Table) -> Parts:
         """Distribute the rows of ``table``, one part per processor."""
         return _split(table, np.arange(len(table)) % self.processors, self.processors)
@@ -69,19 +62,15 @@ class LocalEngine:
     def release(self, rows: Parts) -> None:
         """Do nothing: the rows are freed with their last reference."""
 
-    def count_by(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
-        """Return the number of rows and the sum of ``total`` per combination of ``by``."""
-        return tasks.count_rows(pa.concat_tables(rows), by, total)
+    def count_tagged(self, rows: Parts) -> pa.Table:
+        """Count the rows of each kind, partition and file group."""
+        return tasks.count_rows(pa.concat_tables(rows))
 
     def select(
-        self,
-        rows: Parts,
-        allowed: Mapping[str, Collection[Any]],
-        names: Sequence[str],
-        rows_max: int | None = None,
+        self, rows: Parts, kind: int, names: Sequence[str], rows_max: int | None = None
     ) -> pa.Table:
-        """Return columns of the rows with chosen values, at most ``rows_max``."""
-        return tasks.select_rows(pa.concat_tables(rows), allowed, names).slice(0, rows_max)
+        """Return columns of the rows of a kind, at most ``rows_max``."""
+        return tasks.select_rows(pa.concat_tables(rows), kind, names).slice(0, rows_max)
 
     def sample_inserts(
         self, rows: Parts, partitions: Sequence[str], key: Sequence[str], share: float

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from mdt.arguments import by_column, shown
-from mdt.config import Options
-from mdt.errors import Conflict, Invalid, Unsupported
+from mdt.errors import Invalid, Unsupported
 from mdt.filters.comparison_kernels import compare
 from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.key_indexes import keys_for
@@ -35,6 +34,7 @@ from mdt.schema.delete_marks import IS_DELETED, split_delete_marks
 from mdt.write.fixed_partition import keep_partition
 from mdt.write.normalize import (
     Batch,
+    columns_altered,
     conform_data,
     definition_paths,
     key_order,
@@ -175,19 +175,15 @@ class Blending(Rule):
             data, parse_blend(definition, self.data_columns, self.blend), numbered=numbered
         )
 
-    def outcome(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
-    ) -> Outcome:
+    def outcome(self, metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Outcome:
         """Return the outcome for each row. Raises Conflict if the columns were altered
         concurrently.
         """
         definition = snapshot.definition
         if not definition.schema.equals(batch.table.schema):
-            raise Conflict(
-                "the table's columns were altered concurrently", hint="write the rows again"
-            )
+            raise columns_altered()
         older = _OlderRows(
-            metadata, options, snapshot, parse_blend(definition, self.data_columns, self.blend)
+            metadata, snapshot, parse_blend(definition, self.data_columns, self.blend)
         )
         batch = older.add_partitions(rehash(batch, definition))
         located = locate_batch(metadata, snapshot, batch)
@@ -200,7 +196,6 @@ class _OlderRows:
     """Reads the required columns of older rows."""
 
     metadata: Metadata
-    options: Options
     snapshot: Snapshot
     blend: Blend
 
@@ -256,7 +251,7 @@ class _OlderRows:
     def _columns(self, where: KeyRows, names: Sequence[str]) -> pa.Table:
         if not names:  # the data have all columns, without mergers
             return pa.table({})
-        threads = self.options.threads("reader")
+        threads = self.metadata.options(self.snapshot.definition).threads("reader")
         return rows_at(self.metadata, self.snapshot, where, names, threads=threads)
 
 

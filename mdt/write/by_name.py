@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -46,44 +47,39 @@ def rule_of(
     return Upserting(name in CHECKED)
 
 
-def write_in_process(
-    metadata: Metadata,
-    options: Options,
-    data: pa.Table,
-    name: str,
-    definition: TableDefinition,
-    progress: Progress | None = None,
-    blend: BlendOptions | None = None,
-    ends: Sequence[str] | None = None,
-) -> RowOperation:
-    """Return the write ``name`` of ``data`` in the calling thread. Raises Invalid if the data do
-    not fit the table.
+@dataclass(frozen=True, slots=True)
+class RowWrite:
+    """A write of rows by its name, before its rows are known.
 
-    Args:
+    Attributes:
+        progress: As for :class:`mdt.write.operations.RowOperation`.
+        blend: Blending options of an upsert.
         ends: Partition patterns of an overwrite, as for
             :func:`mdt.write.overwriting.replaced_partitions`.
     """
-    rule = rule_of(name, definition, data.column_names, blend)
-    rows = RowsInProcess(rule.batch(data, definition), rule)
-    return operation_of(metadata, options, rows, name, definition, progress, ends)
 
+    metadata: Metadata
+    options: Options
+    name: str
+    progress: Progress | None = None
+    blend: BlendOptions | None = None
+    ends: Sequence[str] | None = None
 
-def operation_of(
-    metadata: Metadata,
-    options: Options,
-    rows: Rows,
-    name: str,
-    definition: TableDefinition,
-    progress: Progress | None = None,
-    ends: Sequence[str] | None = None,
-) -> RowOperation:
-    """Return the write ``name`` of ``rows``, which already have its rule.
+    def rule(self, definition: TableDefinition, columns: Sequence[str]) -> Rule:
+        """Return its rule for data with ``columns``. Raises as :func:`rule_of` does."""
+        return rule_of(self.name, definition, columns, self.blend)
 
-    Args:
-        ends: Partition patterns of an overwrite, as for
-            :func:`mdt.write.overwriting.replaced_partitions`.
-    """
-    if name in WITH_ROWS:
-        return Overwrite(metadata, options, rows, name, ACTION, progress, ends)
-    kind = InsertUnchecked if name == INSERT_UNCHECKED else RowOperation
-    return kind(metadata, options, rows, name, definition.commit_action, progress)
+    def in_process(self, data: pa.Table, definition: TableDefinition) -> RowOperation:
+        """Return the operation for ``data``, in the calling thread. Raises Invalid if the data do
+        not fit the table.
+        """
+        rule = self.rule(definition, data.column_names)
+        return self.operation(RowsInProcess(rule.batch(data, definition), rule), definition)
+
+    def operation(self, rows: Rows, definition: TableDefinition) -> RowOperation:
+        """Return the operation for ``rows``, which already have its rule."""
+        name, progress, arguments = self.name, self.progress, (self.metadata, self.options, rows)
+        if name in WITH_ROWS:
+            return Overwrite(*arguments, name, ACTION, progress, self.ends)
+        kind = InsertUnchecked if name == INSERT_UNCHECKED else RowOperation
+        return kind(*arguments, name, definition.commit_action, progress)

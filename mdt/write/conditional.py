@@ -24,7 +24,6 @@ from indexes.predicate import Predicate
 from mdt.commit.conflicts import UPDATE_WHERE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
-from mdt.errors import Conflict
 from mdt.formats.uris import takes_log_files
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.plain_arrays import plain
@@ -37,7 +36,7 @@ from mdt.scan.reader import FileRows, read_at
 from mdt.write.assign import Assignment, assign
 from mdt.write.deletes import tombstones_of_rows
 from mdt.write.new_files import WriteJob
-from mdt.write.normalize import keyed_rows
+from mdt.write.normalize import columns_altered, keyed_rows
 from mdt.write.setting import UpdateAssignments
 from mdt.write.slice_files import write_slices
 from mdt.write.slices import Keys, Slice
@@ -107,9 +106,7 @@ class Conditional(Operation[ConditionalPlan]):
         concurrently.
         """
         if not snapshot.definition.schema.equals(self.schema):
-            raise Conflict(
-                "the table's columns were altered concurrently", hint="retry the operation"
-            )
+            raise columns_altered()
         matches = self.find_matches(snapshot)
         groups = snapshot.file_groups
         rows: dict[int, dict[int, BitMap]] = {}

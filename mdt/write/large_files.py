@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.arrays import is_sorted
+from indexes.arrays import count_below, is_sorted
 from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.forking import cached_property
@@ -236,18 +236,13 @@ def _merge_rows(
         piece_keys = sort_keys(piece.select(key), key)
         # New rows with the last key of this piece must wait: the next piece may have base rows with
         # the same key, which come first.
-        end = start + _below(keys.slice(start), piece_keys[-1])
+        end = start + count_below(keys.slice(start), piece_keys[-1])
         place = sort_permutation(pa.concat_arrays([piece_keys, keys.slice(start, end - start)]))
         combined = base_file.stack([piece, take_distinct(additions, order[start:end])])
         at, start = np.concatenate([at, order[start:end]]), end
         yield (combined, at) if place is None else (take_distinct(combined, place), at[place])
     if start < len(additions):
         yield take_distinct(additions, order[start:]), order[start:]
-
-
-def _below(keys: pa.Array, bound: Any) -> int:
-    """Return the number of ``keys``, sorted, below ``bound``."""
-    return int(pc.sum(pc.less(keys, bound), min_count=0).as_py())
 
 
 def _regroup(

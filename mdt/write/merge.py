@@ -25,7 +25,7 @@ from indexes.base import Int64Array, KeyHashes
 from mdt.commit.conflicts import MERGE, TABLE
 from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
-from mdt.errors import Conflict, Invalid, Unsupported
+from mdt.errors import Invalid, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.plain_arrays import plain
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
@@ -45,6 +45,7 @@ from mdt.write.merge_source import Source, target_columns
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import (
     Batch,
+    columns_altered,
     definition_paths,
     keyed_rows,
     partition_names,
@@ -113,7 +114,7 @@ class Merge(RowOperation):
         Raises Conflict if the columns were altered concurrently.
         """
         if not snapshot.definition.schema.equals(self.schema):
-            raise Conflict("the table's columns were altered concurrently", hint="retry the merge")
+            raise columns_altered()
         plan = RowOperation.prepare(self, snapshot, txn)
         return replace(plan, footprint=replace(plan.footprint, conditional=self.chooses))
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from indexes.arrays import take_rows
 from indexes.base import Int64Array
 from mdt.errors import Invalid
+from mdt.filters.arithmetic import is_number, is_text
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.convert import convert
 from mdt.schema.declared import plain, stored_schema, without_views
@@ -133,9 +134,8 @@ def _joinable(table: pa.Table) -> pa.Table:
 def _is_simple(type: pa.DataType) -> bool:
     """Return True if values of a type mean the same in every column, as numbers and text do."""
     kinds, type = pa.types, plain(type)
-    is_number = kinds.is_integer(type) or kinds.is_floating(type) or kinds.is_decimal(type)
-    is_text = kinds.is_string(type) or kinds.is_large_string(type) or kinds.is_string_view(type)
-    return bool(is_number or is_text or kinds.is_boolean(type))
+    is_alike = is_number(type) or is_text(type) or kinds.is_string_view(type)
+    return bool(is_alike or kinds.is_boolean(type))
 
 
 def as_target(schema: pa.Schema) -> list[pa.Field]:

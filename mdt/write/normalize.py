@@ -4,7 +4,7 @@ error. Writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,22 +52,19 @@ class Batch(KeyedRows):
     repeated: tuple[str, ...] = ()
     ends: BoolArray | None = None
 
+    @classmethod
+    def of_rows(
+        cls, rows: KeyedRows, partition: Int64Array, partitions: Iterable[str], key_hash: KeyHash
+    ) -> Batch:
+        """Return ``rows`` with their partitions."""
+        fields = rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering
+        return cls(*fields, partition, tuple(partitions), key_hash)
+
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         """Return the rows at the positions ``rows``."""
-        taken_rows = self.rows(rows)
-        return Batch(
-            taken_rows.table,
-            taken_rows.keys,
-            taken_rows.sort_keys,
-            taken_rows.hashes,
-            taken_rows.ordering,
-            self.partition[rows],
-            self.partitions,
-            self.key_hash,
-            self.duplicates,
-            self.repeated,
-            None if self.ends is None else self.ends[rows],
-        )
+        batch = Batch.of_rows(self.rows(rows), self.partition[rows], self.partitions, self.key_hash)
+        ends = None if self.ends is None else self.ends[rows]
+        return replace(batch, duplicates=self.duplicates, repeated=self.repeated, ends=ends)
 
     @property
     def deletes(self) -> BoolArray:
@@ -173,11 +170,10 @@ def stored_batch(
         has_partition: True if the rows have their partition columns.
     """
     rows = keyed_rows(table, definition, numbered=numbered)
-    fields = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
-    if definition.partition_by and not has_partition:
-        return Batch(*fields, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
-    codes, paths = definition_paths(table, definition)
-    return Batch(*fields, codes, tuple(paths), definition.key_hash)
+    codes, paths = np.full(len(rows), -1, dtype=np.int64), list[str]()
+    if has_partition or not definition.partition_by:
+        codes, paths = definition_paths(table, definition)
+    return Batch.of_rows(rows, codes, paths, definition.key_hash)
 
 
 def rehash(batch: Batch, definition: TableDefinition) -> Batch:
@@ -203,7 +199,12 @@ def convert_to_current(batch: Batch, definition: TableDefinition) -> Batch:
                 table.select(definition.schema.names) if form is None else form.convert(table)
             )
             return replace(batch, table=converted)
-    raise Conflict("the table's columns were altered concurrently", hint="write the rows again")
+    raise columns_altered()
+
+
+def columns_altered() -> Conflict:
+    """Return the error for an operation on columns that another writer has altered."""
+    return Conflict("the table's columns were altered concurrently", hint="repeat the operation")
 
 
 def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str]]:
@@ -291,15 +292,13 @@ def concat_batches(batches: Sequence[Batch], definition: TableDefinition) -> Bat
         np.array([*(numbers[path] for path in b.partitions), -1], np.int64)[b.partition]
         for b in batches
     ]
-    rows = concat_rows(batches)
-    fields = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     ends = None
     if any(b.ends is not None for b in batches):
         ends = np.concatenate([b.deletes for b in batches])
-    whole = Batch(
-        *fields, np.concatenate(partition), tuple(numbers), definition.key_hash, ends=ends
+    whole = Batch.of_rows(
+        concat_rows(batches), np.concatenate(partition), numbers, definition.key_hash
     )
-    distinct = unique(whole, definition)
+    distinct = unique(replace(whole, ends=ends), definition)
     return replace(
         distinct, duplicates=distinct.duplicates + sum(batch.duplicates for batch in batches)
     )

@@ -242,7 +242,7 @@ class RowsInProcess(Rows):
 
     def decide(self, operation: RowOperation, snapshot: Snapshot) -> DecidedInProcess:
         """Return the rows with their outcome."""
-        outcome = self.rule.outcome(operation.metadata, operation.options, snapshot, self.batch)
+        outcome = self.rule.outcome(operation.metadata, snapshot, self.batch)
         return DecidedInProcess.from_outcome(snapshot, outcome, refuses=operation.name in CHECKED)
 
 

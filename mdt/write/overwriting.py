@@ -21,7 +21,6 @@ from pyroaring import BitMap
 from indexes.base import Int64Array
 from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
 from mdt.metadata.keys.buckets import key_placeholders
@@ -75,7 +74,7 @@ class ReplacedGroups:
             )
         live = snapshot.live_numbers
         files = live[np.isin(snapshot.file_groups.of_files(live), groups)]
-        rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
+        rows = int(snapshot.live_rows[files].sum())
         return cls(groups, rows, places, files)
 
     def names(self, snapshot: Snapshot) -> dict[str, list[str]]:
@@ -210,9 +209,7 @@ class InsertAll(Rule):
         """Return the rows of ``data`` as a batch, without rows that delete their key."""
         return normalize(data, definition, numbered=numbered).without_deletes()
 
-    def outcome(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
-    ) -> Outcome:
+    def outcome(self, metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Outcome:
         """Return all rows as inserts, and the locations of their keys in other partitions."""
         definition = snapshot.definition
         batch = convert_to_current(batch, definition)

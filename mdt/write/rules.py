@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array
-from mdt.config import Options
 from mdt.metadata import key_indexes
 from mdt.metadata.keys import footer_filters
 from mdt.metadata.keys.locate import Located, locate
@@ -108,9 +107,7 @@ class Rule(ABC):
         """
 
     @abstractmethod
-    def outcome(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
-    ) -> Outcome:
+    def outcome(self, metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Outcome:
         """Return the outcome for the rows of ``batch``, which may have an older schema version."""
 
 
@@ -129,9 +126,7 @@ class Upserting(Rule):
         """Return ``data`` as a batch."""
         return normalize(data, definition, numbered=numbered)
 
-    def outcome(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
-    ) -> Outcome:
+    def outcome(self, metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Outcome:
         """Return the outcome for the rows."""
         batch = convert_to_current(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)
@@ -158,9 +153,7 @@ class Deleting(Rule):
         """Return the keys in ``data`` as a batch."""
         return normalize_keys(data, definition, numbered=numbered)
 
-    def outcome(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
-    ) -> Outcome:
+    def outcome(self, metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Outcome:
         """Return the outcome for the keys."""
         batch = rehash(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)

@@ -20,7 +20,7 @@ from mdt.errors import Conflict, Invalid
 from mdt.metadata.log import streams
 from mdt.stores.storage import MemoryStorage
 from mdt.write.blind_insert import INSERT_UNCHECKED
-from mdt.write.by_name import write_in_process
+from mdt.write.by_name import RowWrite
 
 
 @cache
@@ -47,7 +47,7 @@ def inserted(table, stream, batch, fare=1.0):
 def once(stream, batch, fare):
     def make(metadata, definition, options):
         data = rows([0, 20], 1, fare)
-        operation = write_in_process(metadata, options, data, INSERT_UNCHECKED, definition)
+        operation = RowWrite(metadata, options, INSERT_UNCHECKED).in_process(data, definition)
         return StreamBatchOperation(operation, stream, batch)
 
     return acting(f"{stream} {batch}", make)

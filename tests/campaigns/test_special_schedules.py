@@ -42,7 +42,7 @@ from mdt.commit.snapshot_bound import SnapshotBoundOperation
 from mdt.errors import Conflict
 from mdt.stores.storage import MemoryStorage
 from mdt.write.blind_insert import INSERT_UNCHECKED
-from mdt.write.by_name import write_in_process
+from mdt.write.by_name import RowWrite
 
 TYPES = [MOR, pytest.param(COW, marks=pytest.mark.nightly)]
 
@@ -64,7 +64,7 @@ def rested(ids, fare):
     """A writer that has read the rows at READ, or that there are none."""
 
     def make(metadata, definition, options):
-        upserting = write_in_process(metadata, options, rows(ids, 2, fare), "upsert", definition)
+        upserting = RowWrite(metadata, options, "upsert").in_process(rows(ids, 2, fare), definition)
         return SnapshotBoundOperation(upserting, metadata, READ)
 
     return refused(acting(f"rested {ids} {fare}", make), Conflict)

@@ -21,10 +21,13 @@ from worlds import COW, MOR, assert_clean, meanwhile
 import mdt
 from mdt.engines import spilled
 from mdt.engines.spilled import Spiller, SpillingEngine, part_by
+from mdt.engines.tasks import CONTROL
 from mdt.errors import Invalid, MdtError, Unavailable
+from mdt.schema.convert import with_nulls
 from mdt.schema.input import to_table
 from mdt.stores.scratch import Scratch
 from mdt.stores.storage import MemoryStorage
+from mdt.write.by_name import RowWrite
 from mdt.write.operations import RowOperation
 
 
@@ -156,7 +159,8 @@ def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces, why):
     for kind in (mdt.Table, SpilledTable):
         table = created(kind)
         with pytest.raises(Invalid, match=why):
-            mdt.Table._write_rows(table, iter(pieces), "upsert", None)
+            request = RowWrite(table.metadata, table.options, "upsert")
+            mdt.Table._write_rows(table, iter(pieces), request, table.snapshot())
         assert table.scan().count() == 0
         assert_clean(table.storage)
 
@@ -342,26 +346,29 @@ def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path):
 
 def test_parts_keep_the_order_of_rows_and_equal_keys_meet():
     engine = SpillingEngine(1 << 20, "", 2)
-    table = pa.table({"k": [n % 7 for n in range(500)], "n": list(range(500))})
+    kinds = pa.array([n % 7 for n in range(500)], pa.int32())
+    tagged = {"__mdt_kind": kinds, "__mdt_n": range(500)}
+    table = with_nulls(pa.table(tagged), CONTROL)
     raw = engine.empty(table.schema)
     spiller = engine.spiller(raw, lambda rows: np.zeros(len(rows), np.int64))
     for piece in in_pieces(table, 13):
         spiller.add(piece)
     spiller.flush()
-    together = engine.group_by(raw, ["k"])
-    assert engine.group_by(together, ["k"]) is together
+    together = engine.group_by(raw, ["__mdt_kind"])
+    assert engine.group_by(together, ["__mdt_kind"]) is together
     where = {}
     for part in together.parts:
         for row in pa.Table.from_batches(together.batches([part])).to_pylist():
-            assert where.setdefault(row["k"], (part, -1)) <= (part, row["n"])
-            where[row["k"]] = (part, row["n"])
+            place = part, row["__mdt_n"]
+            assert where.setdefault(row["__mdt_kind"], (part, -1)) <= place
+            where[row["__mdt_kind"]] = place
     assert len(where) == 7
-    counts = engine.count_by(together, ["k"], "n").sort_by("k")
+    counts = engine.count_tagged(together).sort_by("__mdt_kind")
     assert counts["rows"].to_pylist() == [72] * 3 + [71] * 4
     assert counts["total"].to_pylist() == [
         sum(n for n in range(500) if n % 7 == k) for k in range(7)
     ]
-    assert engine.select(together, {"k": (3,)}, ["n"], rows_max=5).num_rows == 5
+    assert engine.select(together, 3, ["__mdt_n"], rows_max=5).num_rows == 5
     assert engine.map_shares(lambda share, attempt: share * 2, [1, 2, 3]) == [2, 4, 6]
 
 

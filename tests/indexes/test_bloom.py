@@ -19,6 +19,19 @@ from random_hashes import random_hashes
 from indexes import bloom, hudi_bloom
 from indexes.base import KeyHashes
 
+
+def simple(keys, entries, fpp, kind=hudi_bloom.SIMPLE, max_entries=0):
+    """Return the base64 text of a filter of ``keys``."""
+    builder = hudi_bloom.FilterBuilder(kind, len(keys), entries, fpp, max_entries)
+    builder.add(keys)
+    return builder.text()
+
+
+def dynamic_v0(keys, entries, fpp, max_entries):
+    """Return the base64 text of a DYNAMIC_V0 filter of ``keys``."""
+    return simple(keys, entries, fpp, hudi_bloom.DYNAMIC_V0, max_entries)
+
+
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "hudi"
 
 
@@ -95,7 +108,7 @@ def test_the_footers_of_real_tables_are_rebuilt_from_their_keys_bit_for_bit(foot
     others = pa.array([f"not-there-{n}" for n in range(100)])
     for keys, text, code in footers:
         assert code == hudi_bloom.DYNAMIC_V0
-        assert hudi_bloom.dynamic_v0(keys, 60_000, 1e-9, 100_000) == text
+        assert dynamic_v0(keys, 60_000, 1e-9, 100_000) == text
         assert hudi_bloom.may_contain(text, code, keys).all()
         assert not hudi_bloom.may_contain(text, code, others).any()
 
@@ -132,7 +145,7 @@ def test_a_simple_filter_sets_the_bits_of_the_recipe(keys, entries):
         for at in scalar_positions(key.encode(), bits, hashes):
             expected[at // 8] |= 1 << at % 8
     array = pa.array(keys, "string")
-    text = hudi_bloom.simple(array, entries, 0.01)
+    text = simple(array, entries, 0.01)
     assert base64.b64decode(text) == struct.pack(">iibi", -1, hashes, 1, bits) + expected
     assert hudi_bloom.may_contain(text, hudi_bloom.SIMPLE, array).all()
 
@@ -144,9 +157,7 @@ def test_a_filter_is_the_same_however_its_keys_are_taken(monkeypatch):
     for few, piece in ((0, 10_000), (0, 3), (8, 3)):
         monkeypatch.setattr(hudi_bloom, "_SINGLE_KEYS_MAX", few)
         monkeypatch.setattr(hudi_bloom, "_PIECE_KEYS", piece)
-        found.add(
-            (hudi_bloom.simple(keys, 1000, 1e-9), hudi_bloom.dynamic_v0(keys, 100, 1e-9, 250))
-        )
+        found.add((simple(keys, 1000, 1e-9), dynamic_v0(keys, 100, 1e-9, 250)))
     assert len(found) == 1
 
 
@@ -157,13 +168,13 @@ def test_a_dynamic_filter_grows_row_by_row_and_then_goes_round(count):
     """
     keys = pa.array([f"key{n}" for n in range(count)], "string")
     row_of = [min(n // 10, 2) if n < 30 else max(n - 31, 0) % 3 for n in range(count)]
-    text = hudi_bloom.dynamic_v0(keys, 10, 0.01, 25)
+    text = dynamic_v0(keys, 10, 0.01, 25)
     data = base64.b64decode(text)
     rows = max(1, min(3, -(-count // 10)))
     bits, hashes = hudi_bloom.sizing(10, 0.01)
     head = (-1, hashes, 1, bits, 10, count - 10 * (rows - 1), rows)
     filters = [keys.filter(pa.array([at == row for at in row_of], "bool")) for row in range(rows)]
-    expected = [base64.b64decode(hudi_bloom.simple(own, 10, 0.01)) for own in filters]
+    expected = [base64.b64decode(simple(own, 10, 0.01)) for own in filters]
     assert data == b"".join([struct.pack(">iibiiii", *head), *expected])
     assert hudi_bloom.may_contain(text, hudi_bloom.DYNAMIC_V0, keys).all()
 
@@ -174,8 +185,8 @@ def test_hostile_footers_are_refused_or_answered(data):
     code, good = data.draw(
         st.sampled_from(
             [
-                (hudi_bloom.SIMPLE, hudi_bloom.simple(keys, 3, 0.1)),
-                (hudi_bloom.DYNAMIC_V0, hudi_bloom.dynamic_v0(keys, 2, 0.1, 4)),
+                (hudi_bloom.SIMPLE, simple(keys, 3, 0.1)),
+                (hudi_bloom.DYNAMIC_V0, dynamic_v0(keys, 2, 0.1, 4)),
             ]
         )
     )
@@ -198,4 +209,4 @@ def test_what_is_no_hudi_filter_is_refused(text, code):
 @pytest.mark.parametrize(("entries", "fpp"), [(0, 0.1), (5, 0.0), (5, 1.0), (2**31, 1e-9)])
 def test_sizes_that_make_no_filter_are_refused(entries, fpp):
     with pytest.raises(ValueError):
-        hudi_bloom.simple(pa.array(["a"]), entries, fpp)
+        simple(pa.array(["a"]), entries, fpp)

@@ -20,7 +20,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi import bucket_config
 from mdt.services.layout import split_groups
 from mdt.stores.storage import MemoryStorage
-from mdt.write.by_name import write_in_process
+from mdt.write.by_name import RowWrite
 
 SCHEMA = columns("id string, city string, x double")
 
@@ -219,9 +219,8 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other():
     others = mdt.open(table.storage)
     seen = others.snapshot()
     table.upsert(rows([0, 3]))
-    operation = write_in_process(
-        others.metadata, others.options, rows([6, 9]), "upsert", others.definition
-    )
+    request = RowWrite(others.metadata, others.options, "upsert")
+    operation = request.in_process(rows([6, 9]), others.definition)
     plan = operation.prepare(seen, "a" * 32)
     record = table.metadata.record(1)
     assert record is not None and plan.footprint.opens == {("city=c0", 0)}

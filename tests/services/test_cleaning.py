@@ -21,7 +21,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
-from mdt.write.by_name import write_in_process
+from mdt.write.by_name import RowWrite
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def paused(table, phase, ids, ts):
     metadata = Metadata(table.storage)
     definition = metadata.newest().definition
     options, data = metadata.options(definition), rows(ids, ts, float(ts))
-    operation = write_in_process(metadata, options, data, "upsert", definition)
+    operation = RowWrite(metadata, options, "upsert").in_process(data, definition)
     driver = steps(metadata, operation, attempts=5)
     while next(driver) != phase:
         pass

@@ -35,7 +35,10 @@ def assert_knows_the_table(table: mdt.Table) -> int:
     )
     hashes = np.array(sorted({key for key, _ in expected}), np.uint64)
     for scope in scopes:
-        for run in key_runs.runs_of(store, snapshot.definition.table_id, scope):
+        with store.begin(write=False) as view:
+            items = view.items(key_runs.prefix(snapshot.definition.table_id, scope))
+            runs = [key_runs.decode(bytes(data)) for _, data in items]
+        for run in runs:
             pairs = index.locate(
                 run.data, np.empty(len(hashes)), key_runs.KeyHashes(hashes, hashes)
             )

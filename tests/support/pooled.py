@@ -35,7 +35,7 @@ _write, _rewrite = write_tasks.write, tasks.rewrite
 
 def _done(*given: Any) -> None:
     """Do what the task was to do: write rows, or rewrite files."""
-    work = _write if isinstance(given[0], write_tasks.WriteInput) else _rewrite
+    work = _write if isinstance(given[0], write_tasks.BucketTask) else _rewrite
     work(*given)
 
 

@@ -37,7 +37,7 @@ from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.log_compaction import LogCompaction
 from mdt.services.layout.small_files import JoinGroups
 from mdt.stores.storage import MemoryStorage, Storage
-from mdt.write.by_name import write_in_process
+from mdt.write.by_name import RowWrite
 from mdt.write.conditional import Conditional
 from mdt.write.overwriting import Drop
 from mdt.write.setting import parse_assignments
@@ -151,7 +151,7 @@ def refused(actor, *errors):
 def writing(name, data, operation, model=lambda state: state, *, pauses=PAUSES, **how):
     """Return a writer of rows by the name of an operation, or by a rule."""
     return acting(
-        name, lambda m, d, o: write_in_process(m, o, data, operation, d, **how), model, pauses
+        name, lambda m, d, o: RowWrite(m, o, operation, **how).in_process(data, d), model, pauses
     )
 
 
@@ -159,7 +159,8 @@ def writing_in_tasks(name, data, operation, model=lambda state: state, pauses=PA
     """Return the same in tasks of an engine."""
 
     def make(metadata, definition, options):
-        return writes.write(thread(), metadata, options, [data], data.schema, operation)
+        request = RowWrite(metadata, options, operation)
+        return writes.write(request, thread(), [data], data.schema)
 
     return acting(name, make, model, pauses)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from counting import count
 
 import mdt
 from mdt.engines.spilled import Spilled
-from mdt.progress import Progress
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.input import to_table
 from mdt.stores.storage import Storage
-from mdt.write.blending import BlendOptions
+from mdt.write.by_name import RowWrite
 
 
 def in_pieces(table: pa.Table, rows: int = 3) -> Iterator[pa.Table]:
@@ -71,17 +71,10 @@ class SpilledTable(mdt.Table):
     ) -> None:
         super().__init__(storage, {**(options or {}), "mdt.write.memory.max": 1}, **more)
 
-    def _write_rows(
-        self,
-        data: Any,
-        name: str,
-        progress: Progress | None,
-        kept: BlendOptions | None = None,
-        ends: Sequence[str] | None = None,
-    ) -> mdt.WriteResult:
-        count(f"{'deletes' if name == 'delete' else 'writes'} through scratch files")
-        pieces = in_pieces(to_table(data, self.definition.declared))
-        return super()._write_rows(pieces, name, progress, kept, ends)
+    def _write_rows(self, data: Any, request: RowWrite, begun: Snapshot) -> mdt.WriteResult:
+        count(f"{'deletes' if request.name == 'delete' else 'writes'} through scratch files")
+        pieces = in_pieces(to_table(data, begun.definition.declared))
+        return super()._write_rows(pieces, request, begun)
 
     def _to_merge(self, source: Any, *, looks: bool = False) -> Any:
         count("merges of what came in pieces")

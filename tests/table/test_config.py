@@ -8,6 +8,7 @@ import pytest
 from documents import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from option_pages import options_reference
 from refusals import refused
 
 import mdt
@@ -18,7 +19,7 @@ from mdt.config import (
     parse_options,
 )
 from mdt.option import COLUMN, Scope
-from mdt.option_lists import options_list, options_reference, options_table
+from mdt.option_lists import options_list, options_table
 
 
 def test_nothing_given_means_the_defaults():

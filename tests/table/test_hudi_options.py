@@ -7,6 +7,7 @@ import logging
 import pytest
 from documents import ROOT
 from hudi_tables import fixture
+from option_pages import hudi_options_reference
 from refusals import refused
 from shared_tables import batch, other_table
 from texts import columns
@@ -14,7 +15,6 @@ from texts import columns
 import mdt
 from mdt import Unsupported, hudi_options
 from mdt.config import CALL_OPTIONS, OPTIONS
-from mdt.option_lists import hudi_options_reference
 from mdt.session import session
 from mdt.source.option_keywords import parse_options
 from mdt.stores.storage import MemoryStorage

@@ -230,7 +230,7 @@ def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is():
     for record, action in ((truncated, "commit"), (upserted, "replacecommit")):
         header = {**record.header, "action": action, "seq": 3}
         with pytest.raises(
-            Corrupt, match="replaced groups of a commit record do not match its action"
+            Corrupt, match="the field replaced of a commit record does not match its action"
         ):
             records.check_header(header, 3, "p")
 

@@ -91,8 +91,9 @@ class _ChangesRelation:
     def __init__(self, changes: ChangedRows) -> None:
         declared = with_meta(visible_schema(changes.history.view.definition))
         self._changes = changes
+        fields = map(declared.field, changes.names)
         self.schema = pa.schema(
-            [*CHANGE, *(_in_spark(declared.field(name)) for name in changes.names)]
+            [*CHANGE, *(field.with_type(in_micros(field.type)) for field in fields)]
         )
         self._exact_names = [
             name
@@ -166,10 +167,6 @@ def _matching(changes: ChangedRows, changed: Changes, conditions: Sequence[Predi
         return changed
     labels = pa.record_batch(changes.labels(changed), schema=CHANGE)
     return changed.rows(matches(And(tuple(conditions)), labels).to_numpy(zero_copy_only=False))
-
-
-def _in_spark(field: pa.Field) -> pa.Field:
-    return field.with_type(in_micros(field.type))
 
 
 def _encode(changed: Changes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -37,7 +37,7 @@ from mdt.engines.spark.private import (
     map_in_java,
     shuffle_bytes,
 )
-from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
+from mdt.engines.tasks import CONTROL, COUNTS, DROPPED, SAMPLED
 
 _TASK_BYTES = 64 << 20
 _DRIVER_COUNT_PARTS = 64
@@ -141,10 +141,8 @@ class SparkEngine:
         """Unpersist the rows."""
         _blocks(rows).unpersist()
 
-    def count_by(self, rows: Rows, by: Sequence[str], total: str) -> pa.Table:
-        """Count the rows of each combination of ``by``, which are the columns COUNTED, with the sum
-        of ``total``.
-        """
+    def count_tagged(self, rows: Rows) -> pa.Table:
+        """Count the rows of each kind, partition and file group."""
         heads = self._heads(rows)
         if heads.getNumPartitions() > _DRIVER_COUNT_PARTS:
             each = heads.mapPartitions(_entries).reduceByKey(add_counts)
@@ -154,32 +152,21 @@ class SparkEngine:
         with in_driver():
             for values, count in each.collect():
                 totals[values] = add_counts(totals.get(values, (0, 0)), count)
-        columns = [*zip(*totals, strict=True)] or [()] * len(by)
-        numbers = [*zip(*totals.values(), strict=True)] or [(), ()]
-        types = [COUNTED.field(name).type for name in by]
-        arrays = [pa.array(column, type) for column, type in zip(columns, types, strict=True)]
-        return pa.table(
-            [*arrays, *(pa.array(column, pa.int64()) for column in numbers)], [*by, "rows", "total"]
-        )
+        entries = ((*values, *count) for values, count in totals.items())
+        columns = [*zip(*entries, strict=True)] or [()] * len(COUNTS)
+        return pa.table(dict(zip(COUNTS.names, columns, strict=True)), COUNTS)
 
     def _heads(self, rows: Rows) -> RDD[bytes]:
         return map_in_java(_blocks(rows), factory_of(self.session.sparkContext).heads)
 
     def select(
-        self,
-        rows: Rows,
-        values_by_column: Mapping[str, Collection[Any]],
-        names: Sequence[str],
-        rows_max: int | None = None,
+        self, rows: Rows, kind: int, names: Sequence[str], rows_max: int | None = None
     ) -> pa.Table:
-        """Return CONTROL columns of the rows whose values are in ``values_by_column``, at most
-        ``rows_max`` rows.
-        """
-        allowed = {name: list(values) for name, values in values_by_column.items()}
+        """Return CONTROL columns of the rows of a kind, at most ``rows_max`` rows."""
         blocks = _blocks(rows)
-        if all(kind >= DROPPED for kind in allowed.get("__mdt_kind", [INSERT])):
+        if kind >= DROPPED:
             blocks = map_in_java(blocks, factory_of(self.session.sparkContext).told)
-        matches = map_bytes(blocks, partial(_select_rows, allowed, tuple(names)))
+        matches = map_bytes(blocks, partial(_select_rows, kind, tuple(names)))
         schema = pa.schema([CONTROL.field(name) for name in names])
         with in_driver():
             parts = matches.collect() if rows_max is None else matches.take(rows_max)
@@ -282,12 +269,10 @@ def _entries(heads: Iterable[bytes]) -> Iterable[tuple[tuple[Any, ...], tuple[in
     return sum_counts(heads).items()
 
 
-def _select_rows(
-    allowed: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
-) -> Iterator[bytes]:
+def _select_rows(kind: int, names: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the columns ``names`` of the selected rows of blocks, as blocks."""
     with in_task():
-        for rows in select_rows(allowed, names, blocks):
+        for rows in select_rows(kind, names, blocks):
             if rows.num_rows:
                 yield encode_block({}, pa.Table.from_batches([rows]))
 

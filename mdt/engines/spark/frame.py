@@ -418,7 +418,7 @@ class _TableLister(Lister):
         index ``table_stats`` or a sample.
         """
         if snapshot.definition.key == (column,):
-            return int((snapshot.rows - snapshot.dead_rows).sum())
+            return int(snapshot.live_rows.sum())
         key = snapshot.seq, column
         count = self._distinct_values.get(key)
         if count is None:

@@ -221,9 +221,8 @@ class KeyMap:
 
     def check(self) -> None:
         """Assert the invariants: strictly ascending hashes and unique positions."""
-        hi, lo = self.hi, self.lo
-        rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
-        assert bool(np.all(rising)), "hashes must be strictly ascending"
+        hashes = KeyHashes(self.hi, self.lo.astype(np.uint64))
+        assert hashes.ascend(), "hashes must be strictly ascending"
         assert len(np.unique(np.asarray(self.position))) == len(self.position), (
             "positions must be unique"
         )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -311,12 +311,6 @@ def _by_path(paths: pa.Array, values: Int64Array) -> dict[str, Int64Array]:
 def _cover(runs: Sequence[Run], identities: UInt64Array) -> bool:
     covered = np.concatenate([np.empty(0, np.uint64), *(run.files for run in runs)])
     return bool(np.isin(identities, covered).all())
-
-
-def runs_of(store: KeyStore, table_id: str, scope: str = "") -> Iterator[Run]:
-    """Yield the runs of a scope of a table, oldest first, for inspection."""
-    with store.begin(write=False) as view:
-        yield from [decode(bytes(data)) for _, data in view.items(prefix(table_id, scope))]
 
 
 def prefix(table_id: str, scope: str) -> bytes:

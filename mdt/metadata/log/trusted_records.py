@@ -147,6 +147,18 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
         )
     ),
 }
+_OF_ACTION: Mapping[str, str] = {
+    "hudi_version": names.UPGRADE,
+    "retention": "clean",
+    "replaced": "replacecommit",
+    "tags": "tag",
+    "ended_versions": "clean",
+    **dict.fromkeys(("imported", "unsettled", "without_changes"), names.IMPORT),
+    **dict.fromkeys(("indexing", "key_hash"), "index"),
+}
+"""Fields that only records of one action have."""
+_ALWAYS = frozenset(("hudi_version", "retention", "replaced", "tags"))
+"""Those that all records of their action have."""
 _SECRET = frozenset(("definition", "key_hash"))
 """Fields with secrets, which messages do not show."""
 _OF_A_PLAN = frozenset(
@@ -172,114 +184,64 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             got = "something else" if name in _SECRET else repr(header[name])
             corrupt(f"the field {name} of a commit record is invalid", path, "its grammar", got)
     if (header["action"] == "create") != (seq == 0) or header["begun_at"] >= max(seq, 1):
-        corrupt(
-            "a commit record is out of order",
-            path,
-            "create at 0, then records begun before their seq",
-            f"record {seq}",
-        )
-    instant, token = header["instant"], header.get("token")
-    if ("hudi_version" in header) != (header["action"] == names.UPGRADE):
-        corrupt(
-            "the table version of a commit record does not match its action",
-            path,
-            "a table version in upgrade records only",
-            header["action"],
-        )
-    if header.get("completion", "~") <= instant:
-        corrupt(
-            "a commit record completes before it begins",
-            path,
-            f"a time after {instant}",
-            header["completion"],
-        )
-    is_partial = header["action"] == "compaction" or header["operation"] in _PARTIAL_OPERATIONS
+        order = "create at 0, then records begun before their seq"
+        corrupt("a commit record is out of order", path, order, f"record {seq}")
+    _check_action(header, path)
+    _check_times(header, path)
+    _check_left_out(header, path)
+    if "retention" in header and not is_retention(header["retention"], seq - 1):
+        retention = repr(header["retention"])
+        corrupt("the retention of a commit record is invalid", path, "its grammar", retention)
+    _check_tags(header, seq, path)
+    if not all(operation.keys() >= _OF_A_PLAN for operation in header.get("compaction_plan", ())):
+        corrupt("a compaction plan lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
+    _check_clustering(header, path)
+
+
+def _check_action(header: Mapping[str, Any], path: str) -> None:
+    """Check that the fields of a record are those of its action and operation."""
+    action, operation = header["action"], header["operation"]
+    for name, owner in _OF_ACTION.items():
+        is_present, is_owner = name in header, action == owner
+        if (is_present and not is_owner) or (is_owner and name in _ALWAYS and not is_present):
+            message = f"the field {name} of a commit record does not match its action"
+            corrupt(message, path, f"{name} in {owner} records only", action)
+    if "key_hash" in header and operation != "rekey":
+        corrupt("only rekey records change the key hash", path, "operation rekey", operation)
+    is_partial = action == "compaction" or operation in _PARTIAL_OPERATIONS
     if "left_out" in header and not is_partial:
         corrupt(
             "only compactions and clusterings leave out files",
             path,
             "action compaction, or operation log_compact or cluster",
-            f"{header['action']}, {header['operation']}",
+            f"{action}, {operation}",
         )
+
+
+def _check_times(header: Mapping[str, Any], path: str) -> None:
+    """Check the order of the instants in a record."""
+    instant, indexing = header["instant"], header.get("indexing", {})
+    completion, restored = header.get("completion", "~"), header.get("restored", "")
+    if completion <= instant:
+        after = f"a time after {instant}"
+        corrupt("a commit record completes before it begins", path, after, completion)
+    if any(ended > instant for ended in (*indexing.get("done", {}), *indexing.get("dropped", ()))):
+        until = f"up to {instant}"
+        corrupt("a commit record ends a newer index build", path, until, repr(indexing))
+    if "restored" in header and (header["operation"] != "restore" or restored >= instant):
+        before = f"a snapshot before {instant}"
+        corrupt("only restore records name an older snapshot", path, before, restored)
+
+
+def _check_left_out(header: Mapping[str, Any], path: str) -> None:
+    """Check that a record leaves out only files of its own transaction."""
+    instant, token = header["instant"], header.get("token")
     for removed in header.get("left_out", ()):
         name, stored = removed.rpartition("/")[2], names.stored_of(removed)
         is_own = names.token_of(name) == token and names.instant_of(name) in (None, instant)
         if not (is_own if stored is None else stored == (instant, token)):
-            corrupt(
-                "a commit record leaves out a file of another transaction",
-                path,
-                f"{token}, {instant}",
-                removed,
-            )
-    if ("retention" in header) != (header["action"] == "clean"):
-        corrupt(
-            "the retention of a commit record does not match its action",
-            path,
-            "a retention in clean records only",
-            header["action"],
-        )
-    if "retention" in header and not is_retention(header["retention"], seq - 1):
-        corrupt(
-            "the retention of a commit record is invalid",
-            path,
-            "its grammar",
-            repr(header["retention"]),
-        )
-    if "ended_versions" in header and header["action"] != "clean":
-        corrupt(
-            "only clean records end schema versions",
-            path,
-            "action clean",
-            header["action"],
-        )
-    of_imports = header.keys() & {"imported", "unsettled", "without_changes"}
-    if of_imports and header["action"] != names.IMPORT:
-        corrupt(
-            f"only import records have the field {min(of_imports)}",
-            path,
-            f"action {names.IMPORT}",
-            header["action"],
-        )
-    _check_tags(header, seq, path)
-    indexing = header.get("indexing", {})
-    if indexing and header["action"] != "index":
-        corrupt(
-            "only index records have the field indexing",
-            path,
-            "action index",
-            header["action"],
-        )
-    if any(ended > instant for ended in (*indexing.get("done", {}), *indexing.get("dropped", ()))):
-        corrupt(
-            "a commit record ends a newer index build",
-            path,
-            f"up to {instant}",
-            repr(indexing),
-        )
-    if "key_hash" in header and (header["action"], header["operation"]) != ("index", "rekey"):
-        corrupt(
-            "only rekey records change the key hash",
-            path,
-            "operation rekey",
-            header["action"],
-        )
-    if "restored" in header and (header["operation"] != "restore" or header["restored"] >= instant):
-        corrupt(
-            "only restore records name an older snapshot",
-            path,
-            f"a snapshot before {instant}",
-            header["restored"],
-        )
-    if ("replaced" in header) != (header["action"] == "replacecommit"):
-        corrupt(
-            "the replaced groups of a commit record do not match its action",
-            path,
-            "replaced groups in replacecommit records only",
-            header["action"],
-        )
-    if not all(operation.keys() >= _OF_A_PLAN for operation in header.get("compaction_plan", ())):
-        corrupt("a compaction plan lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
-    _check_clustering(header, path)
+            message = "a commit record leaves out a file of another transaction"
+            corrupt(message, path, f"{token}, {instant}", removed)
 
 
 def _check_clustering(header: Mapping[str, Any], path: str) -> None:
@@ -306,14 +268,7 @@ def _check_clustering(header: Mapping[str, Any], path: str) -> None:
 
 
 def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
-    """Check that only tag records change tags, and that tags name older snapshots."""
-    if ("tags" in header) != (header["action"] == "tag"):
-        corrupt(
-            "the tags of a commit record do not match its action",
-            path,
-            "tags in tag records only",
-            header["action"],
-        )
+    """Check that tags name older snapshots."""
     if "tags" in header and not tags.are_changes(header["tags"], seq - 1):
         corrupt(
             "the tag changes of a commit record are invalid",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.arrays import flags, numbers
-from indexes.base import BoolArray, Int64Array
+from indexes.base import BoolArray, Int64Array, KeyHashes
 from mdt.hudi import file_names
 from mdt.hudi.layout import log_instants
 from mdt.limits import (
@@ -424,9 +424,8 @@ def _check_key_parts(section: _Section, instant: str) -> None:
 
 def _check_tombstones(section: _Section) -> None:
     section.no_nulls("hi", "lo")
-    hi, lo = (numbers(section.columns[name]) for name in ("hi", "lo"))
-    rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
-    section.require(bool(rising.all()), "ascending unique keys")
+    marks = KeyHashes(*(numbers(section.columns[name]) for name in ("hi", "lo")))
+    section.require(marks.ascend(), "ascending unique keys")
 
 
 def _check_objects(section: _Section, instant: str) -> None:

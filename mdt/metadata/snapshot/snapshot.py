@@ -200,6 +200,11 @@ class Snapshot:
         counts[self.gone] = 0
         return counts
 
+    @property
+    def live_rows(self) -> Int64s:
+        """Number of live rows of each file, 0 if removed -> int64[numbered]."""
+        return self.rows - self.dead_rows
+
     @cached_property
     def has_rows(self) -> npt.NDArray[np.bool_]:
         """Mask of the live files with live rows -> bool[numbered].

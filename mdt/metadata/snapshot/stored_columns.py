@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.arrays import numbers
+from indexes.arrays import numbers, run_starts
 from mdt.errors import Corrupt
 from mdt.forking import OwnLock
 from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTES_MAX
@@ -330,7 +330,7 @@ class Layout:
         start, (path, offset, size, _) = self.vector_starts[n], self.page(place.first + n)
         if start < 0 or start + int(lengths.sum()) > size or bool((lengths < 0).any()):
             return None
-        begin = offset + start + np.cumsum(lengths) - lengths
+        begin = offset + start + run_starts(lengths)
         same = np.ones(len(lengths), np.int64)
         return np.stack([same * self.objects.index(path), begin, lengths, crcs, same * size])
 

@@ -119,7 +119,7 @@ def _report(snapshot: Snapshot, walked: Iterator[Problem]) -> CheckReport:
             warnings.append(problem)
         else:
             problems[problem] = None  # several parts may share a damaged object
-    rows = int((snapshot.rows - snapshot.dead_rows).sum())
+    rows = int(snapshot.live_rows.sum())
     size = int(snapshot.files.numpy("size")[snapshot.live].sum())
     return CheckReport(
         tuple(problems), len(snapshot), rows, size, snapshot.seq + 1, tuple(warnings)

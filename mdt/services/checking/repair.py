@@ -151,6 +151,6 @@ def _with_lost_rows(state: TableState, problem: Problem) -> Problem:
     files = state.files_of([problem])
     if problem.kind != Kind.ROWS or not len(files):
         return problem
-    rows = int((state.snapshot.rows - state.snapshot.dead_rows)[files].sum())
+    rows = int(state.snapshot.live_rows[files].sum())
     text = f"{rows:,} live rows are lost with it, unless a copy of the file is restored"
     return replace(problem, text=f"{problem.text}; {text}")

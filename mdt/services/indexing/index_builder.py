@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 
 from indexes import registry
+from indexes.arrays import run_starts
 from indexes.base import BoolArray, Int64Array
 from mdt import logs
 from mdt.arguments import texts
@@ -182,7 +183,7 @@ class IndexBuild(Operation[_Batch]):
         rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[todo]
         files = np.add.reduceat((snapshot.rows > 0).astype(np.int64), shards.start[:-1])[todo]
         next_shards = []
-        chosen = todo[np.cumsum(rows) - rows < INDEX_COMMIT_ROWS]
+        chosen = todo[run_starts(rows) < INDEX_COMMIT_ROWS]
         for shard in chosen.tolist():
             members = shards.members(shard)
             members = members[snapshot.rows[members] > 0]

@@ -119,12 +119,8 @@ def _uses(counts: Counts, spec: str) -> dict[str, object]:
     if counts.queries:
         fields = {"queries": use.asked, "pruned": use.pruned}
     if use.last_us:
-        fields["last_used"] = _moment(use.last_us)
+        fields["last_used"] = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=use.last_us)
     return fields
-
-
-def _moment(us: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
 def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
@@ -221,5 +217,5 @@ def estimated_cost(metadata: Metadata, snapshot: Snapshot, text: str) -> tuple[i
     since = metadata.storage.now_us()
     size = len(index.summarize(values_of))
     seconds = (metadata.storage.now_us() - since) / 1e6
-    times = int((snapshot.rows - snapshot.dead_rows).sum()) / len(values_of)
+    times = int(snapshot.live_rows.sum()) / len(values_of)
     return round(size * times), seconds * times

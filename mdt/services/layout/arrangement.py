@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import paths as column_paths
+from indexes.arrays import run_starts
 from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.hudi.avro_schema import RECORD_KEY
@@ -227,7 +228,7 @@ def _starts(row_groups: Sequence[Int64Array]) -> Int64Array:
     """Return the starts of non-empty row groups. ``row_groups`` has the row counts by file."""
     rows = np.concatenate([np.empty(0, np.int64), *row_groups])
     rows = rows[rows > 0]
-    return np.cumsum(rows) - rows
+    return run_starts(rows)
 
 
 def _new_starts(ends: Int64Array, row_group_rows: int) -> Int64Array:

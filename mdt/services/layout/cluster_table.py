@@ -151,7 +151,7 @@ def _with_plan(
     """Add the planned groups, rows and bytes to a result."""
     groups, snapshot = planned.plan.moved(), planned.snapshot
     files = [number for group in groups for number in snapshot.file_groups.members(group).tolist()]
-    rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
+    rows = int(snapshot.live_rows[files].sum())
     sizes = [
         sum(snapshot.file_groups.group(group).bytes for group in unit.groups)
         for unit in planned.plan.units

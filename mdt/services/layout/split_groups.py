@@ -74,9 +74,7 @@ def _arrange(by: Sequence[str], job: WriteJob, unit: Unit) -> Arrangement:
     snapshot = job.snapshot
     new_order = arrange(job.metadata, snapshot, job.options, unit, by, SORT)
     base = members(snapshot, unit)[:1]
-    settled = new_order.order[
-        new_order.order < int((snapshot.rows - snapshot.dead_rows)[base].sum())
-    ]
+    settled = new_order.order[new_order.order < int(snapshot.live_rows[base].sum())]
     if bool((np.diff(settled) < 0).any()):
         return replace(new_order, order=np.arange(len(new_order.order)))
     return new_order

@@ -110,7 +110,7 @@ class ForgetDeletes(Operation[WritePlan]):
 
 def _keep_order(shared: WriteJob, unit: Unit) -> Arrangement:
     files = members(shared.snapshot, unit)
-    rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
+    rows = int(shared.snapshot.live_rows[files].sum())
     return Arrangement(
         np.arange(rows, dtype=np.int64), np.array([rows] if rows else [], np.int64), 0.0, 0.0
     )

@@ -14,7 +14,7 @@ def table_html(path: str, snapshot: Snapshot) -> str:
     """Return a table's definition, counts, columns and indexes as HTML."""
     definition = snapshot.definition
     logs = int(((snapshot.kind == LOG) & snapshot.live).sum())
-    live = int((snapshot.rows - snapshot.dead_rows).sum())
+    live = int(snapshot.live_rows.sum())
     facts = {
         "path": path,
         "type": definition.table_type,

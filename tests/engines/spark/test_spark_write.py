@@ -218,7 +218,7 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     both.run("upsert", rows(draw, range(0, 400, 2), scope=scope))
     brought = []
     jobs = []
-    for name in ("count_by", "select", "sample_inserts"):
+    for name in ("count_tagged", "select", "sample_inserts"):
         asked = getattr(engine.SparkEngine, name)
         monkeypatch.setattr(
             engine.SparkEngine,
