@@ -9,13 +9,14 @@ other writer's clock, or later than the oldest instant that was pending then.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
 from mdt.hudi import properties, timeline
+from mdt.hudi.commit_metadata import PROFILE_START
 from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import COMMITS, Instant
 from mdt.limits import (
@@ -59,7 +60,7 @@ class TimelineListing:
     - stamps: Of the directory and the properties before the listing, None if storage has no stamps.
     - properties: Content of ``hoodie.properties``, or None if it is missing.
     - instants: The listed instants.
-    - begun: Pending instants with content.  Our own pending instants are empty files.
+    - begun: Pending instants with content.
     - print: Path, size and modification time of the properties, None if they are missing.
     """
 
@@ -173,7 +174,7 @@ class Watch:
             seconds = FOREIGN_ZONES_BEHIND_SECONDS
         newest = timeline.instant_us(snapshot.last_instant) - seconds * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
-        self.at_work = tuple(sorted(i for i in unknown if _is_at_work(i, listing.begun)))
+        self.at_work = tuple(sorted(i for i in unknown if self._is_at_work(i, listing)))
         self.pending = tuple(pending)
         inflight = {i.time for i in listing.instants if i.state == timeline.INFLIGHT}
         self.requested = frozenset(pending) - inflight
@@ -187,6 +188,24 @@ class Watch:
             listing.print,
             listing.stamps,
         )
+
+    def _is_at_work(self, instant: Instant, listing: TimelineListing) -> bool:
+        """Return True for a pending instant of another writer that may move or delete files.
+
+        Pending writes with an empty file, or with the first bytes of ours, are left out, as a
+        writer of ours may have begun them.
+        """
+        if instant.state == timeline.COMPLETED or instant.action in _DATA_STAYS:
+            return False
+        if instant.action not in COMMITS:
+            return True
+        info = listing.instants[instant]
+        size = min(info.size, len(PROFILE_START))
+        with suppress(Missing):  # the write has ended
+            return instant in listing.begun and (
+                self.storage.read(info.path, 0, size) != PROFILE_START[:size]
+            )
+        return False
 
     def _is_upgrading(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
         """Return True while the properties have the version from before an upgrade of ours."""
@@ -365,18 +384,6 @@ def _changes(instants: Iterable[Instant]) -> list[Instant]:
         for instant in instants
         if instant.state == timeline.COMPLETED and instant.action not in _DATA_STAYS
     ]
-
-
-def _is_at_work(instant: Instant, begun: Container[Instant]) -> bool:
-    """Return True for a pending instant of another writer that may move or delete files.
-
-    Pending writes with an empty file are left out, as a writer of ours may have begun them.
-    """
-    if instant.state == timeline.COMPLETED or instant.action in _DATA_STAYS:
-        return False
-    if instant.action in COMMITS:
-        return instant in begun
-    return True
 
 
 def _refuse_instants(instants: list[Instant]) -> None:
