@@ -9,7 +9,7 @@ other writer's clock, or later than the oldest instant that was pending then.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,17 +82,17 @@ class Watch:
     """The known state of a table's timeline in one process.
 
     ``since`` is a lower bound of the instants that other writers can still complete, "" before the
-    first look.  ``properties`` are those of the last look.  ``at_work`` has the instants that
-    another Hudi writer has begun and not completed.  ``pending`` has the times of all pending
-    writes, also of ours, and ``requested`` those that are not in flight yet.
+    first look.  ``properties`` are those of the last look.  ``pending`` has the times of all
+    pending writes, also of ours, and ``requested`` those that are not in flight yet.
     """
 
     storage: Storage
     since: str = ""
     properties: Mapping[str, str] | None = None
-    at_work: tuple[Instant, ...] = ()
     pending: tuple[str, ...] = ()
     requested: frozenset[str] = frozenset()
+    _begun: tuple[tuple[Instant, ObjectInfo], ...] = ()
+    """Pending instants that may be those of another writer at work."""
     _stamps: tuple[Hashable, Hashable] | None = None
     _ours: set[str] = field(default_factory=set)
     """Paths of our own instants.  Paths before ``since`` are dropped when there are
@@ -174,7 +174,9 @@ class Watch:
             seconds = FOREIGN_ZONES_BEHIND_SECONDS
         newest = timeline.instant_us(snapshot.last_instant) - seconds * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
-        self.at_work = tuple(sorted(i for i in unknown if self._is_at_work(i, listing)))
+        self._begun = tuple(
+            (i, listing.instants[i]) for i in unknown if _may_be_at_work(i, listing.begun)
+        )
         self.pending = tuple(pending)
         inflight = {i.time for i in listing.instants if i.state == timeline.INFLIGHT}
         self.requested = frozenset(pending) - inflight
@@ -189,22 +191,20 @@ class Watch:
             listing.stamps,
         )
 
-    def _is_at_work(self, instant: Instant, listing: TimelineListing) -> bool:
-        """Return True for a pending instant of another writer that may move or delete files.
+    @property
+    def at_work(self) -> tuple[Instant, ...]:
+        """The instants that another Hudi writer has begun and not completed.
 
-        Pending writes with an empty file, or with the first bytes of ours, are left out, as a
-        writer of ours may have begun them.
+        Pending writes with the first bytes of ours are left out, for which these are read.
         """
-        if instant.state == timeline.COMPLETED or instant.action in _DATA_STAYS:
-            return False
+        return tuple(sorted(i for i, info in self._begun if self._is_of_another(i, info)))
+
+    def _is_of_another(self, instant: Instant, info: ObjectInfo) -> bool:
         if instant.action not in COMMITS:
             return True
-        info = listing.instants[instant]
         size = min(info.size, len(PROFILE_START))
         with suppress(Missing):  # the write has ended
-            return instant in listing.begun and (
-                self.storage.read(info.path, 0, size) != PROFILE_START[:size]
-            )
+            return self.storage.read(info.path, 0, size) != PROFILE_START[:size]
         return False
 
     def _is_upgrading(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
@@ -220,7 +220,7 @@ class Watch:
         It lists the directory if it has changed, and remembers nothing.
         """
         listing = self.look(layout_of(snapshot.definition))
-        instants: Iterable[Instant] = self.at_work
+        instants = [instant for instant, _ in self._begun]
         if listing is not None:
             instants = listing.foreign_instants(snapshot)
         times = {instant.time for instant in instants if instant.action == _COMPACTION}
@@ -384,6 +384,18 @@ def _changes(instants: Iterable[Instant]) -> list[Instant]:
         for instant in instants
         if instant.state == timeline.COMPLETED and instant.action not in _DATA_STAYS
     ]
+
+
+def _may_be_at_work(instant: Instant, begun: Container[Instant]) -> bool:
+    """Return True for a pending instant that may move or delete files, if it is another writer's.
+
+    Pending writes with an empty file are left out, as a writer of ours may have begun them.
+    """
+    if instant.state == timeline.COMPLETED or instant.action in _DATA_STAYS:
+        return False
+    if instant.action in COMMITS:
+        return instant in begun
+    return True
 
 
 def _refuse_instants(instants: list[Instant]) -> None:
