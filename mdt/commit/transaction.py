@@ -296,7 +296,7 @@ def claim_instant(
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
     now = storage.now_us()
     last = max(snapshot.last_time, plan.after)
-    at = max(now, timeline.instant_us(last) + 1000)
+    at = max(now, timeline.date_us(last) + 1000)
     if lock.is_configured:
         try:
             at = hudi_locks.time_before_writers(metadata, last, at)
