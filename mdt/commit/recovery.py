@@ -31,7 +31,7 @@ from mdt.commit.own_files import (
     remove_overtaken_bases,
 )
 from mdt.commit.transaction import require_unharmed, run
-from mdt.commit.upgrading import finish_upgrade
+from mdt.commit.upgrading import finish_upgrade, upgrade_again
 from mdt.errors import Corrupt, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.hudi.layout import layout_of
@@ -160,6 +160,7 @@ def recover(metadata: Metadata, *, after_seconds: float, cached: Claims | None =
     if valid:
         published += _publish_committed(metadata, metadata.newest(), valid)
         dead = _roll_back(metadata, valid, limit_us)
+    upgrade_again(metadata)
     removed = sum(remove(metadata, claim) for claim in dead)
     if not after_seconds:
         removed += sweep(metadata)

@@ -17,7 +17,7 @@ from typing import Any
 from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.commit_metadata import PROFILE_START
-from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.layout import LAYOUTS, Layout, layout_of
 from mdt.hudi.timeline import COMMITS, Instant
 from mdt.limits import (
     FOREIGN_CLOCK_BEHIND_SECONDS,
@@ -208,11 +208,18 @@ class Watch:
         return False
 
     def _is_upgrading(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
-        """Return True while the properties have the version from before an upgrade of ours."""
+        """Return True while the properties have the version from before an upgrade of ours.
+
+        They also have it if a writer that had paused has put them back. Another writer that
+        changes the version has instants on the old timeline.
+        """
         upgraded_at, stored = snapshot.definition.upgraded_at, listing.properties or {}
         if not upgraded_at or stored.get(properties.VERSION) != "6":
             return False
-        return self.storage.size(paths.pending(upgraded_at)) is not None
+        if self.storage.size(paths.pending(upgraded_at)) is not None:
+            return True
+        old = LAYOUTS[6]
+        return not any(old.instant_at(info.path) for info in self.storage.list_dir(old.timeline))
 
     def has_planned_compaction(self, snapshot: Snapshot) -> bool:
         """Return True if another writer has planned a compaction and not completed it.
