@@ -62,6 +62,8 @@ class TurnSteps(RandomSteps):
         weights = dict(super()._weights())
         if self.version < 8:
             weights.pop(self._upgrade)
+        if MARKERS.items() <= self.options.items():
+            weights.pop(self._die, None)  # its write has removed its markers
         return weights
 
 
