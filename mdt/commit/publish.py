@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from mdt.commit import markers
@@ -69,10 +70,9 @@ def profile_of(
     layout, file_groups = layout_of(snapshot.definition), snapshot.file_groups
     if layout.has_completions or action != "deltacommit":
         return b""  # names of log files have the instant, or there are no log files
-    slices = []
-    for number in file_groups.with_files(sorted(groups)):
-        first = snapshot.segment(int(file_groups.members(number)[0]))
-        slices.append((first.partition, first.file_id, first.base_instant))
+    members = map(file_groups.members, file_groups.with_files(sorted(groups)))
+    files = snapshot.files.segments(np.array([of_group[0] for of_group in members], np.int64))
+    slices = [(file.partition, file.file_id, file.base_instant) for file in files]
     return encode_profile(txn, operation_type(operation), slices) if slices else b""
 
 

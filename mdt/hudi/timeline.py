@@ -154,7 +154,7 @@ def date_us(text: str) -> int:
         if ms == len(_DATES_MS):
             raise Unsupported(
                 f"Hudi's timeline has the instant {text}, which is not a date, and no date follows",
-                hint=f"find out what has written the files {text}.* below .hoodie, and remove them",
+                hint=f"find out what has written the files {text}* below .hoodie, and remove them",
             ) from error
         return _DATES_MS[ms] * 1000
 
