@@ -428,7 +428,7 @@ QUESTIONS = (
         ),
         "Upserts into one file group of 200,000 rows on a local disk, for five seconds each. Threads of one process share a"
         " `t.writer()`. Processes write keys of their own, or all the same ten keys. Every row is counted at the end.",
-        "A single call waits for 11 flushes to the disk, and otherwise takes CPU. On the slow storage, ten operations of a call"
+        "A single call waits for 13 flushes to the disk, and otherwise takes CPU. On the slow storage, ten operations of a call"
         " wait for each other.",
     ),
     Question(

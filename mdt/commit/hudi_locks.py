@@ -435,7 +435,7 @@ def time_before_writers(metadata: Metadata, last: str, at_us: int) -> int:
     starting, next_us = starting_writers(metadata), timeline.instant_us(last) + 1000
     if not starting:
         return at_us
-    first_us = timeline.instant_us(starting[0])
+    first_us = timeline.date_us(starting[0])
     if next_us >= first_us:
         raise _no_room(starting[0])
     return min(at_us, max(next_us, first_us - _ROOM_US))

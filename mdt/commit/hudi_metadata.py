@@ -278,6 +278,8 @@ class _Keeper:
             expected.add(self._layout.compaction(newest).time)
         if state.has_strays or not state.is_complete() or not state.pending() <= expected:
             return False
+        if state.has_lost_files(self._record.seq, self._record.instant):
+            return False
         if COLUMN_STATS in self._partitions and self._record.alters:
             return False
         own = self._definitions()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 
 import pyarrow.compute as pc
 
 from mdt.commit import claims
 from mdt.commit.claims import PendingClaim
+from mdt.errors import Missing
+from mdt.hudi.commit_metadata import PROFILE_START
 from mdt.hudi.file_names import parse_base, parse_log
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.log_blocks import instants_of_file
@@ -20,6 +23,7 @@ from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 
@@ -52,11 +56,41 @@ def remove_overtaken_bases(metadata: Metadata, record: CommitRecord, newest: Sna
         for info in folder:
             base = parse_base(info.path.rpartition("/")[2])
             if base is not None and (partition, base.file_id) in groups:
-                doomed += [info.path for claim in pending if _is_base_of(info.path, claim, newest)]
+                doomed += [
+                    info.path
+                    for claim in pending
+                    if _is_base_of(info.path, claim, newest)
+                    and not is_of_another(storage, claim, newest.definition)
+                ]
     if doomed and newest.is_shared:
         used = references.data_file_paths(metadata, newest)
         doomed = sorted(set(doomed).difference(used.to_pylist()))
     storage.delete_many(doomed)
+
+
+def is_of_another(storage: Storage, claim: PendingClaim, definition: TableDefinition) -> bool:
+    """Return True if Hudi's timeline shows that another writer has the instant of a claim whose
+    transaction has not committed.
+
+    Such a claim is forged: a transaction of ours has no other files there than its pending
+    instants, and these have no content but its own. Writes of Hudi with empty pending instants, as
+    bulk inserts, cannot be told apart.
+    """
+    layout, instant = layout_of(definition), claim.instant
+    ours, start = layout.retracted(instant, claim.action), PROFILE_START + claim.txn.encode()
+    folder = layout.timeline
+    for info in storage.list_dir(
+        folder, after=f"{folder}/{instant}", before=f"{folder}/{instant}~"
+    ):
+        if layout.instant_at(info.path) is None:
+            continue
+        if info.path not in ours:
+            return True
+        with suppress(Missing):  # the write has ended
+            size = min(info.size, len(start))
+            if storage.read(info.path, 0, size) != start[:size]:
+                return True
+    return False
 
 
 def _is_base_of(path: str, claim: PendingClaim, newest: Snapshot) -> bool:

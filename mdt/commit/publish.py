@@ -5,16 +5,17 @@ This module makes no decisions. All functions are idempotent and can be repeated
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from mdt.commit import markers
 from mdt.hudi import bucket_config, properties, timeline
 from mdt.hudi.avro_schema import avro_schema
-from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, operation_type
+from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, encode_profile, operation_type
 from mdt.hudi.layout import Layout, layout_of
 from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
@@ -58,12 +59,37 @@ def with_completion(
     return replace(record, header=header)
 
 
-def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> list[str]:
+def profile_of(
+    snapshot: Snapshot, action: str, operation: str, txn: str, groups: Collection[str]
+) -> bytes:
+    """Return the content of the inflight instant of a transaction, b"" if it needs none.
+
+    Args:
+        groups: Ids of the file groups that it may write to.
+    """
+    layout, file_groups = layout_of(snapshot.definition), snapshot.file_groups
+    if layout.has_completions or action != "deltacommit":
+        return b""  # names of log files have the instant, or there are no log files
+    members = map(file_groups.members, file_groups.with_files(sorted(groups)))
+    files = snapshot.files.segments(np.array([of_group[0] for of_group in members], np.int64))
+    slices = [(file.partition, file.file_id, file.base_instant) for file in files]
+    return encode_profile(txn, operation_type(operation), slices) if slices else b""
+
+
+def announce(
+    storage: Storage,
+    instant: str,
+    action: str,
+    definition: TableDefinition,
+    profile: bytes = b"",
+) -> list[str]:
     """Put the pending instants of a transaction. Return the paths that were created.
 
-    They need not survive a power cut, because the transaction has not committed.
+    Args:
+        profile: Content of the inflight instant, see :func:`profile_of`. Empty instants need not
+            survive a power cut, because the transaction has not committed.
     """
-    instants = _pending_files(instant, action, definition)
+    instants = _pending_files(instant, action, definition, profile)
     created = _put_passing(storage, instants)
     return [path for (path, _), is_new in zip(instants, created, strict=True) if is_new]
 
@@ -92,9 +118,11 @@ def _put_passing(storage: Storage, objects: Sequence[tuple[str, bytes]]) -> Sequ
 
 
 def _pending_files(
-    instant: str, action: str, definition: TableDefinition
+    instant: str, action: str, definition: TableDefinition, profile: bytes = b""
 ) -> Sequence[tuple[str, bytes]]:
-    return () if action in NO_INSTANTS else layout_of(definition).announced(instant, action)
+    if action in NO_INSTANTS:
+        return ()
+    return layout_of(definition).announced(instant, action, profile)
 
 
 def retract(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:

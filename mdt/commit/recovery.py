@@ -11,6 +11,7 @@ Only verified parts of a claim are trusted: see :mod:`mdt.commit.claims` and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -23,9 +24,14 @@ from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import locked
 from mdt.commit.hudi_metadata import keep, remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.own_files import is_written_by, remove_files, remove_overtaken_bases
+from mdt.commit.own_files import (
+    is_of_another,
+    is_written_by,
+    remove_files,
+    remove_overtaken_bases,
+)
 from mdt.commit.transaction import require_unharmed, run
-from mdt.commit.upgrading import finish_upgrade
+from mdt.commit.upgrading import finish_upgrade, upgrade_again
 from mdt.errors import Corrupt, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.hudi.layout import layout_of
@@ -98,11 +104,14 @@ def pending(metadata: Metadata) -> list[PendingClaim]:
     return valid_claims(metadata)[0]
 
 
-def valid_claims(metadata: Metadata, cached: Claims | None = None) -> Claims:
+def valid_claims(
+    metadata: Metadata, cached: Claims | None = None, until_us: float = math.inf
+) -> Claims:
     """Return the claims that are consistent with the log, oldest first, and the errors of the rest.
 
     Args:
         cached: Claims that were just read, as in :func:`recover`.
+        until_us: Claims that began before this time must be consistent with Hudi's timeline, too.
     """
     pending_claims, invalid = claims.read_all(metadata.storage) if cached is None else cached
     if not pending_claims:
@@ -110,7 +119,10 @@ def valid_claims(metadata: Metadata, cached: Claims | None = None) -> Claims:
     snapshot = metadata.newest()
     valid = []
     for claim in pending_claims:
-        if _is_stolen(snapshot, claim):
+        is_old = claim.txn not in snapshot.transactions and claim.started_us < until_us
+        if _is_stolen(snapshot, claim) or (
+            is_old and is_of_another(metadata.storage, claim, snapshot.definition)
+        ):
             invalid.append(claims.stolen_claim(claim))
         else:
             valid.append(claim)
@@ -140,11 +152,15 @@ def recover(metadata: Metadata, *, after_seconds: float, cached: Claims | None =
     """
     since = logs.start_time(logs.RECOVERY, metadata.storage)
     published = _publish_creation(metadata)
-    valid, invalid = valid_claims(metadata, cached)
+    limit_us = math.inf
+    if after_seconds:
+        limit_us = metadata.storage.now_us() - after_seconds * _MICROSECONDS
+    valid, invalid = valid_claims(metadata, cached, limit_us)
     dead: list[PendingClaim] = []
     if valid:
         published += _publish_committed(metadata, metadata.newest(), valid)
-        dead = _roll_back(metadata, valid, after_seconds)
+        dead = _roll_back(metadata, valid, limit_us)
+    upgrade_again(metadata)
     removed = sum(remove(metadata, claim) for claim in dead)
     if not after_seconds:
         removed += sweep(metadata)
@@ -178,16 +194,11 @@ def _log(metadata: Metadata, recovery: Recovery, invalid: Sequence[Corrupt], sin
 
 
 def _roll_back(
-    metadata: Metadata, pending_claims: Sequence[PendingClaim], after_seconds: float
+    metadata: Metadata, pending_claims: Sequence[PendingClaim], limit_us: float
 ) -> list[PendingClaim]:
-    """Declare transactions with old claims dead. Return the claims of the dead transactions."""
+    """Declare transactions that began before ``limit_us`` dead. Return their claims."""
     transactions = metadata.newest().transactions
-    limit = metadata.storage.now_us() - int(after_seconds * _MICROSECONDS)
-    doomed = [
-        p
-        for p in pending_claims
-        if p.txn not in transactions and (not after_seconds or p.started_us < limit)
-    ]
+    doomed = [p for p in pending_claims if p.txn not in transactions and p.started_us < limit_us]
     if doomed:
         run(metadata, Rollback(doomed))
     dead = metadata.newest().rolled_back if doomed else frozenset()

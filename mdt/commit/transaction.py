@@ -296,13 +296,16 @@ def claim_instant(
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
     now = storage.now_us()
     last = max(snapshot.last_time, plan.after)
-    at = max(now, timeline.instant_us(last) + 1000)
+    at = max(now, timeline.date_us(last) + 1000)
     if lock.is_configured:
         try:
             at = hudi_locks.time_before_writers(metadata, last, at)
         except Unsupported as error:
             if operation.action not in publish.NO_INSTANTS:
                 raise error.of_others() from None
+    profile = publish.profile_of(
+        snapshot, operation.action, operation.name, txn, plan.footprint.groups
+    )
     while True:
         instant = timeline.instant_text(at)
         pending = PendingClaim(
@@ -321,7 +324,8 @@ def claim_instant(
         )
         if is_free:
             newest, announced = storage.together(
-                partial(metadata.newest, watched=False), partial(publish.announce, *announcement)
+                partial(metadata.newest, watched=False),
+                partial(publish.announce, *announcement, profile),
             )
             is_taken = lock.is_configured and not publish.is_announced_by(
                 announced, *announcement[1:]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from mdt.commit import hudi_archive
+from mdt.commit.hudi_locks import locked
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
 from mdt.hudi.read.metadata_state import FOLDER
@@ -33,6 +34,16 @@ def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -
     """Convert Hudi's timeline and properties, if ``record`` is an upgrade. Removes the old ones."""
     if record.action == UPGRADE:
         _convert(metadata, newest)
+
+
+def upgrade_again(metadata: Metadata) -> None:
+    """Convert the properties if a writer that had paused has put back those from before an upgrade
+    and has died.
+    """
+    newest, stored = metadata.cached_snapshot(), metadata.watch.properties or {}
+    if newest.definition.upgraded_at and stored.get(properties.VERSION) == str(_OLD.version):
+        with locked(metadata, newest.definition):
+            _convert(metadata, newest)
 
 
 def replace_properties(metadata: Metadata, changed: Mapping[str, str]) -> None:

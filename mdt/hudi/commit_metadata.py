@@ -41,6 +41,9 @@ OPERATIONS = frozenset(
 )
 """Hudi's operation types. In Java they are an enumeration, which accepts no other values."""
 
+PROFILE_START = b'{"extraMetadata":{"mdt.txn":"'
+"""First bytes of an inflight instant of ours, unless it is empty. Hudi's have others."""
+
 WRITTEN = pa.schema(
     [
         ("partition", pa.string()),
@@ -122,6 +125,30 @@ def encode_commit(metadata: CommitMetadata) -> bytes:
     a replacecommit.
     """
     return json.dumps(commit_fields(metadata), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def encode_profile(txn: str, operation: str, groups: Sequence[tuple[str, str, str]]) -> bytes:
+    """Return the JSON of an inflight instant of a write of ours: the file groups that may get log
+    files.
+
+    Hudi's writers keep the same in it. Their rollback by listing cancels the blocks of these file
+    groups. It has no other way to find them in version 6, where the name of a log file does not
+    have the instant of its commit. It begins with :data:`PROFILE_START`.
+
+    Args:
+        operation: Hudi's operation type.
+        groups: (partition path, file id, instant of the base file).
+    """
+    stats: dict[str, list[dict[str, str]]] = {}
+    for partition, file_id, base_instant in sorted(groups):
+        stats.setdefault(partition, []).append({"fileId": file_id, "prevCommit": base_instant})
+    value = {
+        "extraMetadata": {"mdt.txn": txn},
+        "partitionToWriteStats": stats,
+        "compacted": False,
+        "operationType": operation,
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def commit_fields(metadata: CommitMetadata) -> dict[str, Any]:

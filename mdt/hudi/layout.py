@@ -104,11 +104,16 @@ class Layout(Protocol):
 
     # order
 
-    def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
+    def announced(
+        self, time: str, action: str, profile: bytes = b""
+    ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the files to write when a transaction begins, in any order.
 
-        The files are empty: a pending write with content is taken for that of another writer. There
-        are none for a transaction without data files.
+        There are none for a transaction without data files.
+
+        Args:
+            profile: Content of the inflight instant, see
+                :func:`mdt.hudi.commit_metadata.encode_profile`.
         """
         ...
 

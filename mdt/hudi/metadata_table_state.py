@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
-from mdt.hudi.metadata_table_files import GROUPS, Group, Layout1, Slice, shifted
+from mdt.hudi.metadata_table_files import FILES, GROUPS, Group, Layout1, Slice, shifted
 from mdt.hudi.timeline import COMPLETED, Instant
 
 _LOGS_MIN, _LOGS_MAX = 10, 40
@@ -87,6 +87,22 @@ class TableState:
         """Return the newest completed deltacommit, or None."""
         deltas = (i for i in self.instants if (i.state, i.action) == (COMPLETED, "deltacommit"))
         return max(deltas, key=end_of, default=None)
+
+    def has_lost_files(self, seq: int, instant: str) -> bool:
+        """Return True if the partition ``files`` has fewer log files than there are commits since
+        its base file. Each commit has one there.
+
+        Args:
+            seq, instant: Of the commit record that is added, which does not count.
+        """
+        files = self.files[FILES]
+        if files.slice is None:
+            return False
+        base, commits = files.slice.base_instant, 0
+        for i in self.instants:
+            is_delta = (i.state, i.action) == (COMPLETED, "deltacommit")
+            commits += is_delta and end_of(i) >= base and i.time not in (base, instant)
+        return commits > len(files.seqs - {seq})
 
     def outdated(self, first: str) -> list[Instant]:
         """Return the instants before all that have completed since ``first``, oldest first. None if

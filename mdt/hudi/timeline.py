@@ -6,11 +6,12 @@ The time of an instant has 17 digits, ``yyyyMMddHHmmssSSS`` in UTC. Instants sor
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 
 REQUESTED = "requested"
 INFLIGHT = "inflight"
@@ -135,6 +136,34 @@ def instant_us(text: str) -> int:
 
 
 _FIELDS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14))
+
+
+def date_us(text: str) -> int:
+    """Return the time of an instant of any writer like :func:`instant_us`. Digits that are not a
+    date have that of the next date: Hudi compares instants as text.
+
+    Raises Unsupported for digits after the last date.
+
+    >>> instant_text(date_us("20261399000000000"))
+    '20270101000000000'
+    """
+    try:
+        return instant_us(text)
+    except Invalid as error:
+        ms = bisect_left(_DATES_MS, text, key=lambda ms: instant_text(ms * 1000))
+        if ms == len(_DATES_MS):
+            raise Unsupported(
+                f"Hudi's timeline has the instant {text}, which is not a date, and no date follows",
+                hint=f"find out what has written the files {text}* below .hoodie, and remove them",
+            ) from error
+        return _DATES_MS[ms] * 1000
+
+
+_DATES_MS = range(
+    (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1),
+    (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) + 1,
+)
+"""Milliseconds since 1970 of all instants that are dates."""
 
 
 def is_time(text: str) -> bool:

@@ -155,11 +155,14 @@ class Version6:
         """Return the private entries of any writer's completed instant."""
         return commit_metadata.decode_extra(body)
 
-    def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return two empty instants, or none for a cleaning."""
+    def announced(
+        self, time: str, action: str, profile: bytes = b""
+    ) -> Sequence[tuple[str, bytes]]:
+        """Return the requested and the inflight instant, or none for a cleaning."""
         if action == "clean":
             return ()
-        return [(path, b"") for path in reversed(self.retracted(time, action))]
+        inflight, requested = self.retracted(time, action)
+        return [(requested, b""), (inflight, profile)]
 
     def retracted(self, time: str, action: str) -> Sequence[str]:
         """Return the paths of both pending instants."""

@@ -141,4 +141,4 @@ def _newest(state: TableState) -> str:
 
 def _later(instant: str, milliseconds: int) -> str:
     """Return an instant in 17 digits, moved by some milliseconds."""
-    return timeline.instant_text(timeline.instant_us(instant) + 1_000 * milliseconds)
+    return timeline.instant_text(timeline.date_us(instant) + 1_000 * milliseconds)

@@ -85,16 +85,18 @@ def changed_rows(
         for part in step.added:
             assert step.new is not None, "only new slices have files that come"
             new.append(_Rows(len(new), part, step.new, _live_rows(part, step.new)))
+    staying = {segment for step in steps for segment in step.vectors}
     before = after = _NO_IDS
     if old:
-        before = pa.concat_arrays([rows.ids(source, merged) for rows in old])
+        # a row of a file that stays is deleted, also if a new row is made of it
+        leave = [rows.ids(source, merged) for rows in old if rows.segment not in staying]
+        before = pa.concat_arrays([_NO_IDS, *leave])
         after = pa.concat_arrays([_NO_IDS, *(rows.ids(source, merged) for rows in new)])
     fresh, vectors = dict[int, BitMap](), dict[int, BitMap]()
     for rows in new:
         inserted = rows.without(before, source, merged)
         if len(inserted) < rows.part.rows:
             fresh[rows.segment] = inserted
-    staying = {segment for step in steps for segment in step.vectors}
     for rows in old:
         deleted = rows.positions
         if rows.segment not in staying:

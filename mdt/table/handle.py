@@ -345,7 +345,7 @@ class Handle(FamiliarNames):
             )
         else:
             snapshot, claims = self._newest_for_write(), None
-        if self._has_metadata_table(snapshot) and not self._is_dry:
+        if not self._is_dry and late.shared_metadata_table.is_shared(self._metadata, snapshot):
             self._wait_for_writers(is_removed=True)
             late.shared_metadata_table.remove(self._metadata, snapshot)
             snapshot = self._newest_for_write()
@@ -386,14 +386,6 @@ class Handle(FamiliarNames):
                     raise
             self._storage.sleep(_SERVICE_POLL_SECONDS)
             self._newest_for_write()
-
-    def _has_metadata_table(self, snapshot: Snapshot) -> bool:
-        """Return True if another writer keeps a Hudi metadata table of a table that it shares with
-        us.
-        """
-        if not snapshot.is_shared:
-            return False
-        return late.hudi_metadata.PARTITIONS in (self._metadata.watch.properties or {})
 
     def _newest_for_write(self) -> Snapshot:
         """Return the newest snapshot, after an import of commits of other writers."""

@@ -555,7 +555,7 @@ def test_a_commit_that_hudi_has_overtaken_is_rolled_back():
     assert {row["v"] for row in ours.scan("id = 1").to_arrow().to_pylist()} == {1}
     storage.delete(paths.hudi_lock())
     overtaking = theirs.anew()
-    overtaking.metadata.watch.at_work = ()
+    overtaking.metadata.watch._begun = ()
     overtaking.upsert(batch([2], 7))
     ours = mdt.open(storage)
     ours.refresh()

@@ -585,6 +585,20 @@ def test_a_writer_that_dies_before_it_removes_the_table_stops_nobody(then, versi
     assert mdt.open(storage).check().ok
 
 
+@both_versions
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_lost_log_file_of_the_listing_makes_the_next_commit_build_it_again(number, version):
+    storage, table = table_with_option(version)
+    for at in range(4):
+        table.upsert(rows(range(3), at, 1.0))
+    path = slice_of(storage, version, FILES).log_paths()[number]
+    storage.delete(path)
+    assert listed(storage) != stored(storage)
+    table.upsert(rows([1], 9, 1.0))
+    assert listed(storage) == stored(storage) == listed_by_hudi(storage, version)
+    assert mdt.open(storage).check().ok
+
+
 PROPERTIES_REPLACED = (
     "delete .hoodie/.hoodie.properties.crc",
     "replace .hoodie/hoodie.properties",

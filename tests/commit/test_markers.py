@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Container
 
@@ -15,6 +16,7 @@ from worlds import BASE_STATE, COW, MOR, assert_clean, filled, later, ours, rows
 import mdt
 from mdt.commit import publish, transaction
 from mdt.errors import Unavailable, Unsupported
+from mdt.hudi.file_names import parse_log
 from mdt.hudi.layout import layout_of
 from mdt.limits import UNPUBLISHED_SECONDS_MAX
 from mdt.metadata.files import paths
@@ -37,7 +39,7 @@ WRITES: dict[str, Callable[[mdt.Table], object]] = {
 
 class Watched(FarStorage):
     """A storage on which a data file is stored only if its marker and the pending instants of its
-    transaction stand.
+    transaction stand, and a log file only if the inflight one has its file group.
     """
 
     def __init__(self, inner, *, is_remote):
@@ -51,6 +53,12 @@ class Watched(FarStorage):
             marked = [i for i in self._under_way() if path in named_by_markers(self.inner, i)]
             assert len(marked) == 1, f"{path} has {len(marked)} markers"
             self.data_files += 1
+            partition, _, name = path.rpartition("/")
+            log = parse_log(name)
+            if log is not None:
+                inflight = f"{paths.HUDI}/{marked[0]}.deltacommit.inflight"
+                stats = json.loads(self.inner.read(inflight))["partitionToWriteStats"]
+                assert {"fileId": log.file_id, "prevCommit": log.instant} in stats[partition]
         super().create(path, data)
 
     def _under_way(self):

@@ -80,11 +80,11 @@ def test_what_need_not_last_waits_for_no_disk(tmp_path, monkeypatch):
     assert storage.read("z") == b"bytes" and storage.size("y") == 0
 
 
-def test_a_small_upsert_flushes_eleven_times(table, monkeypatch):
+def test_a_small_upsert_flushes_thirteen_times(table, monkeypatch):
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
     table.upsert([{"id": "a", "v": 3}])
-    assert len(flushed) == 11
+    assert len(flushed) == 13
 
 
 def test_data_and_what_describes_them_are_flushed_at_the_same_time(table, monkeypatch):

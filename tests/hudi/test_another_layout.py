@@ -68,8 +68,8 @@ class OtherLayout(Version6):
     def extra(self, body):
         return super().extra(body.removeprefix(b"other "))
 
-    def announced(self, time, action):
-        return super().announced(time, action)[:1]
+    def announced(self, time, action, profile=b""):
+        return super().announced(time, action, profile)[:1]
 
     def completed(self, time, completion, action, told, plan):
         path = self.completed_path(time, completion, action)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import foreign_tables
 import pyarrow as pa
 import pytest
 from hidden import HiddenMetadata, is_private
@@ -284,3 +285,19 @@ def test_merged_files_are_removed_an_hour_after_newer_ones_replace_them():
     t.upsert(batch([3], 4))
     assert rows_of(other) == rows_of(t)
     assert other.storage.merged == 2  # the newest file, and the one it has just replaced
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_an_instant_that_is_no_date_is_like_any_other(version, monkeypatch):
+    time = foreign_tables.time
+    weird = {3: "20261399000000000"}
+    monkeypatch.setattr(foreign_tables, "time", lambda number: weird.get(number, time(number)))
+    other = foreign_tables.ForeignTable({"id": "string", "v": "long"}, version=version)
+    for number in (1, 2, 3):
+        other.base(number, [{"id": "a", "v": number}])
+    t = mdt.open(other.storage)
+    assert t.scan().to_arrow()["v"].to_pylist() == [3]
+    assert t.snapshot().last_instant == "20270101000000000"
+    weird[3] = "99999999999999999"
+    other.base(3, [{"id": "a", "v": 4}])
+    refused("99999999999999999, which is not a date", mdt.open, other.storage, kind=Unsupported)

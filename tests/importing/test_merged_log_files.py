@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from foreign_tables import ForeignTable, time
 from hidden import HiddenMetadata
 from refusals import refused
 from texts import columns
@@ -120,3 +121,27 @@ def test_only_imported_files_have_dead_rows_from_the_start(storage):
     tables = {**own.tables, "dead": imported.table("dead")}
     data = commit_log.encode(CommitRecord(1, own.header, tables))
     refused("only imported files", commit_log.decode, data, seq=1, path="log/1", kind=Corrupt)
+
+
+@pytest.mark.parametrize("ignores_defaults", [False, True])
+def test_a_partial_update_that_is_late_changes_no_row_unless_it_fills_a_value(ignores_defaults):
+    properties = {
+        "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+        "hoodie.table.ordering.fields": "ts",
+    }
+    if ignores_defaults:
+        properties["hoodie.table.partial.update.mode"] = "IGNORE_DEFAULTS"
+    table = ForeignTable({"id": "string", "ts": "long", "v": "string"}, properties)
+    table.base(
+        1, [{"id": name, "ts": 5, "v": v} for name, v in (("a", "x"), ("b", "x"), ("c", None))]
+    )
+    updates = [{"id": "a", "ts": 6, "v": "y"}, *({"id": name, "ts": 4, "v": "y"} for name in "bc")]
+    table.log(2, table.upsert(2, updates, fields=["id", "ts", "v"]))
+    t = mdt.open(table.storage)
+    changes = t.changes(time(1)).to_arrow().to_pylist()
+    expected = [("update_before", "a", "x"), ("update_after", "a", "y")]
+    if ignores_defaults:
+        expected += [("update_before", "c", None), ("update_after", "c", "y")]
+    found = [(row["_change"], row["id"], row["v"]) for row in changes]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    assert t.snapshot().dead_rows.sum() == len(expected) // 2

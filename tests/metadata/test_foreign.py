@@ -18,6 +18,7 @@ from texts import columns
 import mdt
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import properties, timeline
+from mdt.hudi.commit_metadata import PROFILE_START
 from mdt.hudi.v6 import Version6
 from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
 from mdt.metadata.files import paths
@@ -237,6 +238,15 @@ def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_
     storage.create(f".hoodie/{begun}.deltacommit", b"{}")
     refused(begun, table.snapshot)
     refused(begun, Table(storage).snapshot)
+
+
+@pytest.mark.parametrize("content", [PROFILE_START, PROFILE_START[:5], PROFILE_START + b"abc"])
+def test_a_pending_write_with_the_first_bytes_of_ours_is_not_that_of_another_writer(
+    storage, content
+):
+    storage.create(f".hoodie/{begin(storage)}.deltacommit.inflight", content)
+    table = mdt.open(storage)
+    assert table.snapshot() and table.metadata.watch.at_work == ()
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])

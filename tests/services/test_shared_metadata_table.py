@@ -4,6 +4,7 @@ a timeline after which Hudi makes a complete one.
 
 import pytest
 from hidden import HiddenMetadata
+from other_writer import OtherWriter
 from refusals import refused
 from shared_tables import batch, other_table, rows_of
 
@@ -123,3 +124,23 @@ def test_a_crash_at_any_change_leaves_a_timeline_for_a_complete_metadata_table(w
         assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
         assert t.check().ok, fail_at
     assert fail_at > 5
+
+
+@pytest.mark.parametrize("not_imported", [False, True])
+def test_a_repair_imports_and_removes_the_metadata_table_first(not_imported):
+    storage = MemoryStorage()
+    other_table(storage).upsert(batch(list(range(10)), 1))
+    t = mdt.adopt(storage)
+    t.upsert(batch([2], 2))
+    if not_imported:
+        mdt.open(OtherWriter(storage)).upsert(batch([3, 60], 7))
+    replace_properties(Metadata(storage), {**read_properties(storage), PARTITIONS: "files"})
+    storage.create(LISTED, b"a")
+    key_map = t.metadata.newest(watched=False).segment(0).key_map
+    data = bytearray(storage.read(key_map.path))
+    data[key_map.offset] ^= 1
+    storage.replace(key_map.path, bytes(data))
+    report = mdt.repair(storage)
+    assert report.damaged and report.ok and not has_metadata_table(storage)
+    assert rows_of(mdt.open(storage)) == rows_of(mdt.open(HiddenMetadata(storage)))
+    assert mdt.open(storage).check().ok

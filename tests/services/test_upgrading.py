@@ -26,6 +26,7 @@ import mdt
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.metadata.files import paths
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
@@ -121,6 +122,24 @@ def test_after_a_crash_at_any_change_the_next_writer_finishes_the_upgrade():
         mdt.open(survivor).upgrade(9)
         assert mdt.open(survivor).definition.hudi_version == 9
         assert ours(survivor) == expected == theirs(survivor), where
+
+
+@pytest.mark.parametrize("write", ["upsert", "abort"])
+def test_properties_that_a_dead_writer_has_put_back_are_converted_by_the_next_one(write):
+    storage = lived()
+    stale = storage.read(paths.properties())
+    table = mdt.open(storage)
+    table.upgrade(9)
+    state = ours(storage)
+    storage.replace(paths.properties(), stale)
+    assert ours(storage) == state and table.scan().count() == len(state)
+    getattr(mdt.open(storage), write)(*[rows([30], 9, 9.0)] * (write == "upsert"))
+    expected = upserted(state, [30], 9, 9.0) if write == "upsert" else state
+    assert ours(storage) == expected == theirs(storage)
+    assert_clean(storage)
+    storage.replace(paths.properties(), stale)
+    storage.create(LAYOUTS[6].path_of(Instant("20990101000000000", "commit", COMPLETED)), b"{}")
+    refused("has changed it from version 9", table.snapshot, kind=Unsupported)
 
 
 def test_an_open_table_and_a_writer_beside_it_go_on():

@@ -29,7 +29,9 @@ class OtherWriter(FaultyStorage):
         super().__init__(inner, **named)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        whole = _swapped(super().read(_swapped_path(path)))
+        whole = super().read(_swapped_path(path))
+        # it takes our pending writes for its own
+        whole = whole.replace(_THEIRS, _OURS) if path.endswith("inflight") else _swapped(whole)
         return whole[offset:] if length is None else whole[offset : offset + length]
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:

@@ -204,7 +204,8 @@ class _Merge:
         stacks = Stacks(number[stacks.rows], stacks.starts)
         is_live, stacks = stacks.without_single_rows(len(base_rows))
         rows = pa.concat_tables([base_rows.select(self.names), rows])
-        columns = {}
+        columns, top = {}, stacks.rows[stacks.starts]
+        stays = top < len(base_rows)
         for name in self.names:
             has_value = self.rules.has_value(rows[name], name)
             begin = len(base_rows)
@@ -213,8 +214,10 @@ class _Merge:
                 has_value[begin:end] &= name not in part.missing
                 begin = end
             picked = stacks.pick(has_value[stacks.rows])
+            stays &= (picked == top) | ~has_value[picked]
             columns[name] = rows[name].take(pa.array(picked))
-        return SliceChanges(np.flatnonzero(~is_live), pa.table(columns))
+        is_live[top[stays]] = True  # rows of the base file that no other row has filled
+        return SliceChanges(np.flatnonzero(~is_live), pa.table(columns).filter(pa.array(~stays)))
 
     def part(self, block: LogBlock) -> _Part:
         """Return the events and rows of a block."""

@@ -16,7 +16,8 @@ from typing import Any
 
 from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
 from mdt.hudi import properties, timeline
-from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.commit_metadata import PROFILE_START
+from mdt.hudi.layout import LAYOUTS, Layout, layout_of
 from mdt.hudi.timeline import COMMITS, Instant
 from mdt.limits import (
     FOREIGN_CLOCK_BEHIND_SECONDS,
@@ -59,7 +60,7 @@ class TimelineListing:
     - stamps: Of the directory and the properties before the listing, None if storage has no stamps.
     - properties: Content of ``hoodie.properties``, or None if it is missing.
     - instants: The listed instants.
-    - begun: Pending instants with content.  Our own pending instants are empty files.
+    - begun: Pending instants with content.
     - print: Path, size and modification time of the properties, None if they are missing.
     """
 
@@ -81,17 +82,17 @@ class Watch:
     """The known state of a table's timeline in one process.
 
     ``since`` is a lower bound of the instants that other writers can still complete, "" before the
-    first look.  ``properties`` are those of the last look.  ``at_work`` has the instants that
-    another Hudi writer has begun and not completed.  ``pending`` has the times of all pending
-    writes, also of ours, and ``requested`` those that are not in flight yet.
+    first look.  ``properties`` are those of the last look.  ``pending`` has the times of all
+    pending writes, also of ours, and ``requested`` those that are not in flight yet.
     """
 
     storage: Storage
     since: str = ""
     properties: Mapping[str, str] | None = None
-    at_work: tuple[Instant, ...] = ()
     pending: tuple[str, ...] = ()
     requested: frozenset[str] = frozenset()
+    _begun: tuple[tuple[Instant, ObjectInfo], ...] = ()
+    """Pending instants that may be those of another writer at work."""
     _stamps: tuple[Hashable, Hashable] | None = None
     _ours: set[str] = field(default_factory=set)
     """Paths of our own instants.  Paths before ``since`` are dropped when there are
@@ -173,7 +174,9 @@ class Watch:
             seconds = FOREIGN_ZONES_BEHIND_SECONDS
         newest = timeline.instant_us(snapshot.last_instant) - seconds * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
-        self.at_work = tuple(sorted(i for i in unknown if _is_at_work(i, listing.begun)))
+        self._begun = tuple(
+            (i, listing.instants[i]) for i in unknown if _may_be_at_work(i, listing.begun)
+        )
         self.pending = tuple(pending)
         inflight = {i.time for i in listing.instants if i.state == timeline.INFLIGHT}
         self.requested = frozenset(pending) - inflight
@@ -188,12 +191,35 @@ class Watch:
             listing.stamps,
         )
 
+    @property
+    def at_work(self) -> tuple[Instant, ...]:
+        """The instants that another Hudi writer has begun and not completed.
+
+        Pending writes with the first bytes of ours are left out, for which these are read.
+        """
+        return tuple(sorted(i for i, info in self._begun if self._is_of_another(i, info)))
+
+    def _is_of_another(self, instant: Instant, info: ObjectInfo) -> bool:
+        if instant.action not in COMMITS:
+            return True
+        size = min(info.size, len(PROFILE_START))
+        with suppress(Missing):  # the write has ended
+            return self.storage.read(info.path, 0, size) != PROFILE_START[:size]
+        return False
+
     def _is_upgrading(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
-        """Return True while the properties have the version from before an upgrade of ours."""
+        """Return True while the properties have the version from before an upgrade of ours.
+
+        They also have it if a writer that had paused has put them back. Another writer that
+        changes the version has instants on the old timeline.
+        """
         upgraded_at, stored = snapshot.definition.upgraded_at, listing.properties or {}
         if not upgraded_at or stored.get(properties.VERSION) != "6":
             return False
-        return self.storage.size(paths.pending(upgraded_at)) is not None
+        if self.storage.size(paths.pending(upgraded_at)) is not None:
+            return True
+        old = LAYOUTS[6]
+        return not any(old.instant_at(info.path) for info in self.storage.list_dir(old.timeline))
 
     def has_planned_compaction(self, snapshot: Snapshot) -> bool:
         """Return True if another writer has planned a compaction and not completed it.
@@ -201,7 +227,7 @@ class Watch:
         It lists the directory if it has changed, and remembers nothing.
         """
         listing = self.look(layout_of(snapshot.definition))
-        instants: Iterable[Instant] = self.at_work
+        instants = [instant for instant, _ in self._begun]
         if listing is not None:
             instants = listing.foreign_instants(snapshot)
         times = {instant.time for instant in instants if instant.action == _COMPACTION}
@@ -367,8 +393,8 @@ def _changes(instants: Iterable[Instant]) -> list[Instant]:
     ]
 
 
-def _is_at_work(instant: Instant, begun: Container[Instant]) -> bool:
-    """Return True for a pending instant of another writer that may move or delete files.
+def _may_be_at_work(instant: Instant, begun: Container[Instant]) -> bool:
+    """Return True for a pending instant that may move or delete files, if it is another writer's.
 
     Pending writes with an empty file are left out, as a writer of ours may have begun them.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from mdt.commit import hudi_locks, publish
 from mdt.commit.conflicts import Footprint
-from mdt.commit.hudi_metadata import remove_metadata_table
+from mdt.commit.hudi_metadata import PARTITIONS, remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES, Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import run
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -46,6 +46,11 @@ class CommitWithoutFiles(Operation[WritePlan]):
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Write nothing."""
         return Changes()
+
+
+def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
+    """Return True if another writer keeps a metadata table of a table that it shares with us."""
+    return snapshot.is_shared and PARTITIONS in (metadata.watch.properties or {})
 
 
 def remove(metadata: Metadata, snapshot: Snapshot) -> None:

@@ -15,11 +15,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mdt.commit import hudi_metadata
+from mdt.commit.hudi_locks import require_no_pending_writes
 from mdt.commit.recovery import recover
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Unsupported
 from mdt.metadata.files import paths
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
+from mdt.services.adoption import metadata_table
+from mdt.services.adoption.adopting import catch_up
 from mdt.services.checking import (
     attachments,
     data_files,
@@ -64,9 +67,13 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     error = _open(job, metadata)
     if error is not None:
         return RepairReport(tuple(job.damaged), tuple(job.rebuilt), (_cannot_open(error),))
-    job.begin_again().newest()
-    is_ours = hudi_metadata.is_ours(job.metadata)
+    newest = job.begin_again().newest()
+    is_removed = metadata_table.is_shared(job.metadata, newest)
+    is_ours = is_removed or hudi_metadata.is_ours(job.metadata)
     job.metadata.watch.refuse_to_write(has_metadata_table=is_ours)
+    if is_removed:
+        require_no_pending_writes(job.metadata)
+        metadata_table.remove(job.metadata, newest)
     with suppress(Corrupt):  # needs the log, which may be damaged
         other_formats.remove_foreign_versions(job)
         recover(job.metadata, after_seconds=job.state().options.rollback_after_seconds or 1)
@@ -121,11 +128,18 @@ def _open(job: Repair, cached: Metadata) -> Corrupt | None:
 
 
 def _open_error(job: Repair) -> Corrupt | None:
-    """Return the error if the table cannot be opened, else None."""
+    """Return the error if the table cannot be opened, else None. Imports commits of writers that
+    share it.
+    """
     try:
         job.begin_again().newest()
     except Corrupt as error:
         return error
+    except Unsupported as error:
+        newest = job.metadata.newest(watched=False)
+        if not (error.is_of_others and newest.is_shared):
+            raise
+        catch_up(job.metadata, job.metadata.options(newest.definition))
     return None
 
 
