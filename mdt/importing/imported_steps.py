@@ -222,7 +222,10 @@ def _placed(
             assert parsed is not None, "the log has valid names only"
             logs.append((parsed, DataFile(name, size, parsed.instant)))
     ordered = tuple(file for _, file in sorted(logs, key=log_order))
-    file_slice = FileSlice(*group, files[0][1]["base_instant"], base, ordered)
+    base_instant = files[0][1]["base_instant"]
+    if base is not None:  # log files that came while a compaction was pending name an older one
+        base_instant = base.instant
+    file_slice = FileSlice(*group, base_instant, base, ordered)
     of_slice = ImportedSlice(file_slice, tuple(parts), dead, is_settled)
     return PlacedSlice(of_slice, segments, dead_rows)
 
