@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
@@ -59,12 +60,16 @@ class Change:
     """The files that a commit removes and adds, sorted by path. A file with newly deleted rows is
     in both. Files without live rows are in no state.
 
-    ``twins`` are the twins that the commit adds.
+    Attributes:
+        twins: The twins that the commit adds.
+        still_dead: If deleted rows of a file become live again, all unchanged files with deleted
+            rows. Only imports make rows live again.
     """
 
     removed: Sequence[DataFile] = ()
     added: Sequence[DataFile] = ()
     twins: Sequence[NewTwin] = ()
+    still_dead: Sequence[DataFile] = ()
 
 
 def change_of(
@@ -119,7 +124,23 @@ def difference(before: Snapshot, after: Snapshot, record: CommitRecord, twins: T
     added += [file for file in twin_files if old.get(file.path) != file]
     staying = {file.path: file for file in (*bases.values(), *twin_files)}
     removed = [file for path, file in old.items() if staying.get(path) != file]
-    return Change(_visible(removed), _visible(added), new)
+    still_dead = list[DataFile]()
+    if _revives(before, old, staying):
+        still_dead = [file for path, file in staying.items() if file.dead and old.get(path) == file]
+    return Change(_visible(removed), _visible(added), new, _visible(still_dead))
+
+
+def _revives(before: Snapshot, old: Mapping[str, DataFile], new: Mapping[str, DataFile]) -> bool:
+    """Return True if deleted rows of a file become live again, or a removed file comes back.
+
+    Args:
+        before: The snapshot with the files ``old``.
+    """
+    if any(path in old and not old[path].dead <= file.dead for path, file in new.items()):
+        return True
+    come = [path.rpartition("/")[2] for path in new.keys() - old.keys()]
+    gone = before.files.take(("name",), np.flatnonzero(~before.live))["name"]
+    return bool(pc.any(pc.is_in(gone, pa.array(come, pa.string()))).as_py())
 
 
 def _live_files(snapshot: Snapshot, twins: Twins) -> tuple[dict[int, DataFile], list[DataFile]]:

@@ -23,7 +23,7 @@ import mdt
 from mdt.formats.keeping import shown
 from mdt.services.checking.problems import Kind
 from mdt.services.reclaiming.cleaning import Clean
-from mdt.stores.storage import MemoryStorage, open_storage
+from mdt.stores.storage import LocalStorage, MemoryStorage, open_storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
@@ -343,3 +343,38 @@ def test_tables_of_hudi_are_read_by_others(file, tmp_path):
         for reader, found in view.others_rows(path, schema, None):
             assert bag(found) == ours, reader
     assert not [problem for problem in t.check().problems if problem.kind is Kind.FORMAT]
+
+
+@layouts
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(tmp_path, version, comes_back):
+    """pyiceberg applies all vectors in a Puffin file, whichever file it is read for."""
+    storage = LocalStorage(tmp_path, durable=False)
+    theirs = other_table(storage, version=version)
+    for city in CITIES:
+        theirs.upsert(batch(list(range(10)), 1, city))
+    ours = mdt.adopt(storage, formats=BOTH, options=RETAIN)
+    theirs.upsert(batch([1, 2], 2, "Oslo"))
+    before = names_of(storage)
+    theirs.upsert(batch([3, 4], 3, "Rome"))
+    ours.refresh()  # one Puffin file has the vectors of both commits
+    if comes_back:
+        theirs.insert_overwrite(batch([50], 4, "Rome"))
+        ours.refresh()
+    ended = names_of(storage) - before
+    storage.delete_many(path for path in ended if not path.endswith(("requested", "inflight")))
+    assert len(roll_back(storage)) == 1 + comes_back
+    ours.refresh()
+    assert ours.scan("v = 3").count() == 0 and ours.scan().count() == 20
+    for view in VIEWS.values():
+        for name, rows in view.others_rows(tmp_path, SCHEMA, None):
+            assert bag(rows) == bag(ours.scan().to_arrow()), name
+    assert_same_rows(storage, everywhere=False)
+    assert ours.check().ok
+
+
+def names_of(storage):
+    """Return the paths of data files and instants."""
+    paths = (info.path for info in storage.list(""))
+    private = (".hoodie/.mdt/", "_delta_log/", "metadata/")
+    return {path for path in paths if not path.startswith(private)}

@@ -327,14 +327,19 @@ class _FileChanges:
 
     @classmethod
     def of(cls, derivation: Derivation) -> _FileChanges:
-        """Return the changes of a commit."""
-        removed = {file.path: file for file in derivation.change.removed}
-        added = {file.path: file for file in derivation.change.added}
+        """Return the changes of a commit.
+
+        If deleted rows become live again, all vectors are written anew, because pyiceberg 0.12
+        applies all vectors in a Puffin file, also those that a later version has replaced.
+        """
+        change = derivation.change
+        removed = {file.path: file for file in (*change.removed, *change.still_dead)}
+        added = {file.path: file for file in (*change.added, *change.still_dead)}
         return cls(
             {path: file for path, file in removed.items() if path not in added},
             [file for path, file in added.items() if path not in removed],
             {path: file.dead for path, file in removed.items() if file.dead},
-            [file for file in added.values() if file.dead],
+            [added[path] for path in sorted(added) if added[path].dead],
         )
 
     def summary(self, before: versions.Json, derivation: Derivation) -> dict[str, str]:
