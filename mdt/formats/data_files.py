@@ -13,12 +13,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.column_stats import STATS_SCHEMA, Stats, from_table
 from mdt.formats.twins import NewTwin, Twin, Twins
+from mdt.hudi.file_names import parse_base
 from mdt.metadata.files import paths
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.file_group import LOG
@@ -131,16 +131,18 @@ def difference(before: Snapshot, after: Snapshot, record: CommitRecord, twins: T
 
 
 def _revives(before: Snapshot, old: Mapping[str, DataFile], new: Mapping[str, DataFile]) -> bool:
-    """Return True if deleted rows of a file become live again, or a removed file comes back.
+    """Return True if deleted rows of a file become live again, or a removed file may come back.
+
+    A base file that is older than the last commit may have been removed. The snapshot does not
+    tell: it has the files that were removed after the checkpoint that it was read from.
 
     Args:
         before: The snapshot with the files ``old``.
     """
     if any(path in old and not old[path].dead <= file.dead for path, file in new.items()):
         return True
-    come = [path.rpartition("/")[2] for path in new.keys() - old.keys()]
-    gone = before.files.take(("name",), np.flatnonzero(~before.live))["name"]
-    return bool(pc.any(pc.is_in(gone, pa.array(come, pa.string()))).as_py())
+    come = (parse_base(path.rpartition("/")[2]) for path in new.keys() - old.keys())
+    return any(base is not None and base.instant <= before.last_time for base in come)
 
 
 def _live_files(snapshot: Snapshot, twins: Twins) -> tuple[dict[int, DataFile], list[DataFile]]:

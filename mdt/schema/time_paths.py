@@ -25,7 +25,10 @@ _PATTERN = re.compile("(yyyy|MM|dd|HH|mm|ss)|[-_./]")
 _INPUT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|SSS|ZZ?)|'([^']+)'|([-_./: ])")
 _DIGITS = {"yyyy": "", "MM": "01", "dd": "01", "HH": "00", "mm": "00", "ss": "00"}
 """Fields of a time, and their digits where a text lacks them."""
-_OFFSETS = {"Z": "[+-][0-9]{4}|Z", "ZZ": "[+-][0-9]{2}:[0-9]{2}|Z"}
+_REPEATED = re.compile(r"(MM|dd|HH|mm|ss|yyyy)\1")
+"""Longer fields have other texts in Java: MMMM is the name of a month."""
+_HOURS, _MINUTES = "[+-](?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_OFFSETS = {"Z": f"{_HOURS}{_MINUTES}|Z", "ZZ": f"{_HOURS}:{_MINUTES}|Z"}
 """Regular expressions of offsets from UTC."""
 
 
@@ -57,6 +60,12 @@ class TimePath:
     def check(self, column: pa.Field) -> None:
         """Raise Invalid if a pattern, the time zone or the type of ``column`` is not usable."""
         self.check_patterns(column)
+        if repeated := _REPEATED.search(self.pattern):
+            raise Invalid(
+                f"{self.pattern!r} is not a pattern for time-based partition paths: it has"
+                f" {repeated[0]!r}",
+                hint="use each field once between separators, such as in 'yyyy-MM-dd'",
+            )
         if not (self.input or self.zone):
             raise Invalid("partition paths of times need a time zone", hint="such as 'UTC'")
         self.texts(pa.array([], column.type))

@@ -347,13 +347,19 @@ def test_tables_of_hudi_are_read_by_others(file, tmp_path):
 
 @layouts
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(tmp_path, version, comes_back):
-    """pyiceberg applies all vectors in a Puffin file, whichever file it is read for."""
+@pytest.mark.parametrize("records", [1, 64])
+def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(
+    tmp_path, version, comes_back, records
+):
+    """pyiceberg applies all vectors in a Puffin file, whichever file it is read for. A checkpoint
+    after each record does not have the files that were removed before.
+    """
     storage = LocalStorage(tmp_path, durable=False)
     theirs = other_table(storage, version=version)
     for city in CITIES:
         theirs.upsert(batch(list(range(10)), 1, city))
-    ours = mdt.adopt(storage, formats=BOTH, options=RETAIN)
+    options = {**RETAIN, "mdt.metadata.compact.records": records}
+    ours = mdt.adopt(storage, formats=BOTH, options=options)
     theirs.upsert(batch([1, 2], 2, "Oslo"))
     before = names_of(storage)
     theirs.upsert(batch([3, 4], 3, "Rome"))
@@ -364,6 +370,7 @@ def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(tmp_path, ver
     ended = names_of(storage) - before
     storage.delete_many(path for path in ended if not path.endswith(("requested", "inflight")))
     assert len(roll_back(storage)) == 1 + comes_back
+    ours = mdt.open(storage)
     ours.refresh()
     assert ours.scan("v = 3").count() == 0 and ours.scan().count() == 20
     for view in VIEWS.values():

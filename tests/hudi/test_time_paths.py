@@ -112,6 +112,16 @@ def test_a_text_that_is_no_time_is_refused_by_its_value(text):
 
 
 @pytest.mark.parametrize(
+    ("form", "text"),
+    [("Z", "+2400"), ("Z", "-0060"), ("Z", "+9999"), ("ZZ", "+24:00"), ("ZZ", "-00:60")],
+)
+def test_an_offset_that_java_does_not_read_is_refused(form, text):
+    path = TimePath("yyyy", "ms", "UTC", input=f"yyyy-MM-dd{form}")
+    with pytest.raises(Invalid, match="is no time"):
+        path.texts(pa.array([f"2024-01-01{text}"]))
+
+
+@pytest.mark.parametrize(
     "input", ["yyyy,yyyy-MM", "yy", "MM-dd", "yyyy-MM-MM", "yyyyZZZ", "yyyy'", "yyyyT"]
 )
 def test_a_pattern_of_texts_that_is_not_known_is_refused(input):
@@ -215,7 +225,7 @@ def test_hudi_is_told_its_key_generator_and_its_options():
     assert found == ["UNIX_TIMESTAMP", "Asia/Tokyo", "yyyy-MM-dd"]
 
 
-@pytest.mark.parametrize("pattern", ["EEE", "yyyy//dd", "../yyyy"])
+@pytest.mark.parametrize("pattern", ["EEE", "yyyy//dd", "../yyyy", "yyyy/MMMM", "yyyy-dddd"])
 def test_a_pattern_that_makes_no_path_is_refused(pattern):
     options = {"mdt.partition.time.pattern": pattern}
     refused(
