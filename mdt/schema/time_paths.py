@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -124,8 +126,7 @@ class TimePath:
                 " mdt.partition.time.input",
             )
         if self.null_is_first and local.null_count:
-            first = self._local(pa.array([0], pa.timestamp(local.type.unit)))
-            local = local.fill_null(first[0])
+            local = local.fill_null(pa.scalar(self._first(), local.type))
         # Group by local clock time, not by instant: local times repeat or are skipped when clocks
         # change.
         *_, finest = (unit for token, unit in _FINEST.items() if token in self.pattern)
@@ -133,6 +134,18 @@ class TimePath:
         seconds = begins.dictionary.cast(pa.timestamp("s"))
         texts = pc.strftime(seconds, _PATTERN.sub(_as_strftime, self.pattern))
         return pa.DictionaryArray.from_arrays(begins.indices, texts.cast(pa.string()))
+
+    def _first(self) -> datetime:
+        """Return the local time that a null counts as: the first moment of 1970, as a text with
+        :attr:`input` has it.
+        """
+        first: datetime = self._local(pa.array([0], pa.timestamp("s")))[0].as_py()
+        if not self.input:
+            return first
+        names = {match[1] for match in _INPUT.finditer(self.input)}
+        lacking = {name: int(text) for name, text in _DIGITS.items() if name not in names}
+        units: dict[str, Any] = {_FINEST[name]: number for name, number in lacking.items()}
+        return first.replace(**units)
 
     def _local(self, column: pa.Array) -> pa.Array:
         """Return the local times of timestamps in the time zone.

@@ -45,6 +45,7 @@ KINDS = {
     "zone": of_text("yyyyMMdd HH:mm", **NEW_YORK),
     "zone of texts": of_text("yyyyMMdd HH:mm", **{f"{PREFIX}input.timezone": "Asia/Tokyo"}),
     "no zone": of_text("yyyy-MM-dd"),
+    "coarse": of_text("yyyyMMdd", **NEW_YORK, **{f"{PREFIX}output.dateformat": "yyyy/MM/dd/HH"}),
 }
 """Options of Hudi, and the expression of Spark for the column ``seen``."""
 VALUES = {"custom values": ({**CUSTOM, FIELD: "city:SIMPLE,seen:SIMPLE"}, "n % 3")}

@@ -103,6 +103,21 @@ def test_paths_are_made_of_the_times_in_texts(input, zone, texts, expected):
     assert path.texts(many).to_pylist() == [None, *expected] * 3
 
 
+@pytest.mark.parametrize(
+    ("input", "expected"),
+    [
+        ("yyyy-MM-dd HH", "1969/12/31/19"),
+        ("yyyy-MM-dd", "1969/12/31/00"),
+        ("yyyy", "1969/01/01/00"),
+        ("", "1969/12/31/19"),
+    ],
+)
+def test_a_null_of_another_writer_is_the_first_moment_as_its_texts_have_it(input, expected):
+    path = TimePath("yyyy/MM/dd/HH", "ms", "America/New_York", null_is_first=True, input=input)
+    null = pa.array([None], pa.string() if input else pa.int64())
+    assert path.texts(null).to_pylist() == [expected]
+
+
 @pytest.mark.parametrize("text", ["2024-13-01", "2024-02-30", "2024-1-1", "2024-01-01 ", "", "x"])
 def test_a_text_that_is_no_time_is_refused_by_its_value(text):
     path = TimePath("yyyy", "ms", "UTC", input="yyyy-MM-dd")
