@@ -1,4 +1,4 @@
-"""What key parts have in common: group numbers of 32 bits, and a checksum at the end."""
+"""Encoding shared by all key parts: group numbers of 32 bits, and a checksum at the end."""
 
 from __future__ import annotations
 

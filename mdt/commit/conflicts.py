@@ -129,7 +129,7 @@ def check(
     if theirs.rekeys:
         return f"commit {theirs.seq} gave the table another key hash"
     if ours.alters and ours.everything:
-        return f"commit {theirs.seq} took the number that names the statistics of new columns"
+        return f"commit {theirs.seq} came before an alteration that depends on the whole table"
     if ours.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
     if ours.alters and theirs.ended_versions:

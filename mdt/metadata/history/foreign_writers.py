@@ -195,7 +195,7 @@ class Watch:
     def at_work(self) -> tuple[Instant, ...]:
         """The instants that another Hudi writer has begun and not completed.
 
-        Pending writes with the first bytes of ours are left out, for which these are read.
+        Reads the first bytes of pending writes, to leave out those of mdt.
         """
         return tuple(sorted(i for i, info in self._begun if self._is_of_another(i, info)))
 

@@ -303,7 +303,7 @@ def _path_options(table: TableProperties, columns: pa.Schema) -> dict[str, str]:
 
 
 def _time_path(table: TableProperties) -> TimePath | None:
-    """Return how a table makes partition paths of times, or None if mdt cannot do it.
+    """Return the form of the time-based partition paths of a table, or None if mdt lacks it.
 
     Raises Unsupported for texts in one time zone with paths in another one.
     """
