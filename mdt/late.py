@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         idempotent,
         publish,
         recovery,
+        shared_metadata,
         snapshot_bound,
         transaction,
     )
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
     from mdt.scan import warm as scan_warm
     from mdt.schema import alter as schema_alter
     from mdt.services import auto_maintenance
-    from mdt.services.adoption import adopting
-    from mdt.services.adoption import metadata_table as shared_metadata_table
+    from mdt.services.adoption import adopting, metadata_removal
     from mdt.services.checking import check as check_service
     from mdt.services.checking import repair as repair_service
     from mdt.services.history import altering, restoring, tagging, upgrading
@@ -115,7 +115,8 @@ _MODULES = {
     "restoring": "mdt.services.history.restoring",
     "rewriting": "mdt.services.layout.rewriting",
     "upgrading": "mdt.services.history.upgrading",
-    "shared_metadata_table": "mdt.services.adoption.metadata_table",
+    "metadata_removal": "mdt.services.adoption.metadata_removal",
+    "shared_metadata": "mdt.commit.shared_metadata",
     "scan_keys": "mdt.scan.key_columns",
     "scan_reader": "mdt.scan.reader",
     "scan_top": "mdt.scan.first_rows",

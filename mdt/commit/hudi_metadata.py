@@ -17,7 +17,6 @@ lack of it tells later commits not to try again each time, as that takes all fil
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -29,7 +28,13 @@ import pyarrow as pa
 
 from mdt import logs
 from mdt.commit import claims, hudi_column_stats, hudi_record_index, publish
-from mdt.commit.upgrading import replace_properties, without_metadata_table
+from mdt.commit.metadata_partitions import (
+    PARTITIONS,
+    name_partitions,
+    partitions_in,
+    remove_from_properties,
+    remove_metadata_table,
+)
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
@@ -67,12 +72,10 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 
-PARTITIONS = properties.METADATA_PARTITIONS
-_DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
+DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
 _COMMITS_PER_TRY = 100
 """A partition that could not be kept is tried again by the commits whose seq is a multiple."""
-_PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
 # -- keeping
@@ -82,22 +85,18 @@ def is_kept(snapshot: Snapshot) -> bool:
     """Return True if commits keep Hudi's metadata table: the table has the option, and no other
     Hudi writer writes to it.
     """
-    definition = snapshot.definition
-    is_ours = not snapshot.is_shared and not definition.adopted
-    return definition.parsed.hudi_metadata and is_ours
+    return snapshot.definition.parsed.hudi_metadata and not snapshot.is_shared
 
 
-def is_ours(metadata: Metadata) -> bool:
-    """Return True if Hudi's metadata table, if there is one, is that which our commits keep.
+def is_in_step(metadata: Metadata) -> bool:
+    """Return True if commits keep Hudi's metadata table, if there is one, or remove it.
 
     It is also ours while the record that turns it off is not published, so that the next writer can
     publish this record and remove the metadata table.
     """
     snapshot = metadata.cached_snapshot()
-    if is_kept(snapshot):
+    if snapshot.is_shared or is_kept(snapshot):
         return True
-    if snapshot.is_shared or snapshot.definition.adopted:
-        return False
     if not (metadata.watch.properties or {}).get(PARTITIONS):
         return True
     for claim in claims.read_all(metadata.storage)[0]:
@@ -129,7 +128,7 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
 
     Raises Unavailable, and Corrupt if the properties of the table cannot be read.
     """
-    if newest.is_shared or newest.definition.adopted:
+    if newest.is_shared:
         return
     if not is_kept(newest):
         # A record that turns it off reads again: a publisher that paused may have set it since.
@@ -166,7 +165,7 @@ class _Keeper:
         )
         if stored is None or not self._is_of_version(stored):
             return
-        named = _partitions_in(stored)
+        named = partitions_in(stored)
         self._partitions = tuple(name for name in wanted if self._may_keep(name, named))
         if self._partitions != wanted:
             state = self._load()
@@ -175,7 +174,7 @@ class _Keeper:
                 return
             try:
                 return self._append(self._build())
-            except _DAMAGE as error:
+            except DAMAGE as error:
                 logs.METADATA.warning(
                     "%s: cannot keep %s in Hudi's metadata table: %s",
                     self._storage.url,
@@ -184,7 +183,7 @@ class _Keeper:
                 )
                 self._leave_out(self._current)
             state = self._load()
-        _remove_from_properties(self._metadata)
+        remove_from_properties(self._metadata)
 
     def _may_keep(self, partition: str, named: AbstractSet[str]) -> bool:
         """Return True if a partition can be kept or, if it was left out, is to be tried again. That
@@ -218,7 +217,7 @@ class _Keeper:
                     self._set_partitions()
                 self._append(self._compacted(state))
                 return True
-        except _DAMAGE as error:
+        except DAMAGE as error:
             logs.METADATA.warning(
                 "%s: built Hudi's metadata table again: %s", self._storage.url, error
             )
@@ -330,11 +329,11 @@ class _Keeper:
         before = self._metadata.state(seq - 1)
         entries = {partition: self._entries_of(before, partition) for partition in self._partitions}
         state, stored = self._load(), read_properties(self._storage) or {}
-        if self._is_beyond(state, _partitions_in(stored)):
+        if self._is_beyond(state, partitions_in(stored)):
             return state  # another publisher went on, and removed what this one missed
         newest = publish.newest_instant(before)
         initial = self._layout.initialization(newest, seq, self._record.completion)
-        _remove_from_properties(self._metadata)
+        remove_from_properties(self._metadata)
         self._storage.delete_many(self._leftovers(initial))
         content = properties.encode(self._layout.properties(self._newest.definition.name))
         self._storage.replace(f"{FOLDER}/{paths.properties()}", content)
@@ -411,26 +410,12 @@ class _Keeper:
         stored = read_properties(self._storage) or {}
         if not self._is_of_version(stored):
             return False
-        lost = _partitions_in(stored) - {*self._partitions}
-        changed = without_metadata_table(stored)
-        changed[PARTITIONS] = ",".join(sorted(self._partitions))
-        definitions = self._definitions()
+        definitions, more = self._definitions(), {}
         if definitions:
             content = with_definitions(self._stored_definitions(), definitions)
             self._storage.replace(DEFINITIONS, content)
-            changed[DEFINITIONS_PROPERTY] = DEFINITIONS
-        replace_properties(self._metadata, changed)
-        if lost:
-            names = sorted(filter(_PARTITION_NAME.fullmatch, lost))
-            folders = self._storage.together(
-                *(partial(self._storage.list, f"{FOLDER}/{name}") for name in names)
-            )
-            self._storage.delete_many([info.path for infos in folders for info in infos])
-            logs.METADATA.warning(
-                "%s: took %s out of Hudi's metadata table, which mdt does not maintain",
-                self._storage.url,
-                ", ".join(sorted(lost)),
-            )
+            more[DEFINITIONS_PROPERTY] = DEFINITIONS
+        name_partitions(self._metadata, stored, self._partitions, more)
         return True
 
     def _is_of_version(self, stored: Mapping[str, str]) -> bool:
@@ -477,7 +462,7 @@ class _Keeper:
             return hudi_column_stats.record_entries(self._record, self._definition)
         if partition == RECORD_INDEX:
             return hudi_record_index.record_entries(self._metadata, self._record, self._after)
-        return table_files.records(*_changes(self._record))
+        return table_files.records(*listing_changes(self._record))
 
     def _compacted(self, state: TableState) -> TableState:
         """Merge slices with many log files into new base files. Return the new state.
@@ -528,12 +513,7 @@ class _Keeper:
             self._storage.delete(path)
 
 
-def _partitions_in(stored: Mapping[str, str]) -> set[str]:
-    """Return the partitions of the metadata table that properties of a table name."""
-    return set(filter(None, (stored.get(PARTITIONS) or "").split(",")))
-
-
-def _changes(
+def listing_changes(
     record: CommitRecord,
 ) -> tuple[Mapping[str, dict[str, int | None]], list[str] | None]:
     """Return the names that a record changes, by partition, and the partitions with new names,
@@ -551,31 +531,3 @@ def _changes(
         if paths.MERGED_MARK not in name:
             changes.setdefault(partition, {})[name] = None
     return changes, written or None
-
-
-# -- removal
-
-
-def remove_metadata_table(metadata: Metadata) -> None:
-    """Remove Hudi's metadata table from the properties, and its files.
-
-    Raises Corrupt if the properties cannot be read, and Unavailable.
-    """
-    storage = metadata.storage
-    if _remove_from_properties(metadata):
-        storage.delete_many([info.path for info in storage.list(FOLDER)])
-        logs.METADATA.warning(
-            "%s: removed Hudi's metadata table; readers list files until a writer makes it again",
-            storage.url,
-        )
-
-
-def _remove_from_properties(metadata: Metadata) -> bool:
-    """Remove Hudi's metadata table from the properties, so that readers list directories. Return
-    False if it is not there.
-    """
-    stored = read_properties(metadata.storage)
-    if stored is None or not stored.get(PARTITIONS):
-        return False
-    replace_properties(metadata, without_metadata_table(stored))
-    return True

@@ -17,12 +17,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from mdt import logs
-from mdt.commit import claims, leftovers, markers, publish
+from mdt.commit import claims, hudi_metadata, leftovers, markers, publish, shared_metadata
 from mdt.commit.claims import Claims, PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import locked
-from mdt.commit.hudi_metadata import keep, remove_metadata_table
+from mdt.commit.metadata_partitions import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.own_files import (
     is_of_another,
@@ -305,7 +305,8 @@ def _publish_claimed(
             remove_overtaken_bases(metadata, record, snapshot)
             finish_upgrade(metadata, record, snapshot)
             if is_new:
-                keep(metadata, record, snapshot)
+                hudi_metadata.keep(metadata, record, snapshot)
+                shared_metadata.keep(metadata, record, snapshot)
             publish.publish(metadata.storage, record, snapshot.definition)
             other_formats.keep(metadata, record, snapshot)
         if record.action == "clean" and record.txn in claimed:

@@ -19,12 +19,21 @@ import pyarrow as pa
 
 from mdt import logs
 from mdt.catalogs import pointers
-from mdt.commit import annotation, claims, conflicts, hudi_locks, hudi_metadata, markers, publish
+from mdt.commit import (
+    annotation,
+    claims,
+    conflicts,
+    hudi_locks,
+    hudi_metadata,
+    markers,
+    publish,
+    shared_metadata,
+)
 from mdt.commit.claims import PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import CommitLock
-from mdt.commit.operation import WITHOUT_FILES, Changes, Claim, Operation, P, WritePlan
+from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.commit.own_files import remove_files, remove_overtaken_bases
 from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
@@ -270,7 +279,7 @@ def _require_compatible_writers(
     if operation.moves_rows:
         hudi_locks.require_no_writers(metadata)
     try:
-        is_in_step = operation.name == WITHOUT_FILES or hudi_metadata.is_ours(metadata)
+        is_in_step = hudi_metadata.is_in_step(metadata)
         metadata.watch.refuse_to_write(is_locked=True, has_metadata_table=is_in_step)
         if instant:
             hudi_locks.require_room(metadata, instant)
@@ -558,6 +567,7 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
             remove_overtaken_bases(metadata, earlier, newest)
             finish_upgrade(metadata, earlier, newest)
             hudi_metadata.keep(metadata, earlier, newest)
+            shared_metadata.keep(metadata, earlier, newest)
             publish.publish(metadata.storage, earlier, newest.definition)
             other_formats.keep(metadata, earlier, newest)
         elif seq >= metadata.newest(watched=False).retention.first:

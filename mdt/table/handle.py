@@ -345,9 +345,9 @@ class Handle(FamiliarNames):
             )
         else:
             snapshot, claims = self._newest_for_write(), None
-        if not self._is_dry and late.shared_metadata_table.is_shared(self._metadata, snapshot):
-            self._wait_for_writers(is_removed=True)
-            late.shared_metadata_table.remove(self._metadata, snapshot)
+        if not self._is_dry and late.shared_metadata.lost_partitions(self._metadata, snapshot):
+            self._wait_for_writers()
+            late.metadata_removal.remove_lost(self._metadata, snapshot)
             snapshot = self._newest_for_write()
         if by_key:
             self._metadata.key_index(snapshot)
@@ -360,17 +360,15 @@ class Handle(FamiliarNames):
             )
         return snapshot
 
-    def _wait_for_writers(self, *, is_removed: bool = False) -> None:
+    def _wait_for_writers(self) -> None:
         """Refuse to write while another Hudi writer is at work. With a lock, only its services and
         writers that start are waited for, and refused after some time.
-
-        is_removed: True if Hudi's metadata table is removed before the write.
         """
         options = self.options
         if self._is_dry:
             return None
-        is_ours = is_removed or late.hudi_metadata.is_ours(self._metadata)
-        refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_ours)
+        is_in_step = late.hudi_metadata.is_in_step(self._metadata)
+        refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_in_step)
         if not options.lock_provider:
             refuse()
             return late.hudi_locks.require_no_pending_writes(self._metadata)

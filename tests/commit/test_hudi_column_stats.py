@@ -12,7 +12,7 @@ from worlds import COW, MOR, SCHEMA, VERSION, history, make, rows
 
 import mdt
 from mdt.commit import hudi_column_stats, hudi_metadata
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.errors import Corrupt
 from mdt.hudi import column_stats_records
 from mdt.hudi.column_stats_records import FORMS, FileKeys

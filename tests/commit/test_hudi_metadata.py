@@ -14,8 +14,8 @@ from pausing import Paused, PausedBefore
 from worlds import MODES, MOR, as_state, history, make, meanwhile, rows, survivors
 
 import mdt
-from mdt.commit import hudi_metadata
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit import hudi_metadata, metadata_partitions
+from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.errors import Missing
 from mdt.hudi import metadata_table_files, metadata_table_state, properties
 from mdt.hudi.file_names import BASE, LOG
@@ -196,7 +196,7 @@ def test_one_that_is_out_of_step_is_made_anew_by_the_next_commit(lost, version):
     elif lost == "base file":
         storage.delete_many([name for name in names if name.endswith(".hfile")])
     else:
-        hudi_metadata.remove_metadata_table(Metadata(storage))
+        metadata_partitions.remove_metadata_table(Metadata(storage))
     rounds = 10 if lost == "log file" else 1  # the next compaction reads them
     for ts in range(20, 20 + rounds):
         mdt.open(storage).upsert(rows([1], ts, 2.0))
@@ -458,7 +458,7 @@ def pause_at(k, commits, version):
     for ts in range(commits):
         table.upsert(rows([ts % 4], ts, 1.0))
     if commits == 1:
-        hudi_metadata.remove_metadata_table(Metadata(storage))
+        metadata_partitions.remove_metadata_table(Metadata(storage))
     with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
         mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
 
@@ -513,7 +513,7 @@ def table_with_an_unpublished_commit(version, *, is_made):
     storage, table = table_with_option(version, scope="table", **{"mdt.hudi.record.index": True})
     table.upsert(rows(range(3), 1, 1.0))
     if not is_made:
-        hudi_metadata.remove_metadata_table(Metadata(storage))
+        metadata_partitions.remove_metadata_table(Metadata(storage))
     with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
         mdt.open(storage).upsert(rows([0, 5], 50, 2.0))
     return storage

@@ -12,8 +12,13 @@ from refusals import refused
 from worlds import MOR, survivors
 
 import mdt
-from mdt.commit import hudi_column_stats, hudi_metadata, hudi_record_index
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit import (
+    hudi_column_stats,
+    hudi_metadata,
+    hudi_record_index,
+    metadata_partitions,
+)
+from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi import hfile_writing
 from mdt.hudi.index_definitions import DEFINITIONS
@@ -353,7 +358,7 @@ def test_check_reports_nothing_if_another_process_removes_the_table_meanwhile(mo
     hudi_files = references.hudi_files
 
     def load_and_remove(*given):
-        hudi_metadata.remove_metadata_table(Metadata(storage))
+        metadata_partitions.remove_metadata_table(Metadata(storage))
         return hudi_files(*given)
 
     monkeypatch.setattr(references, "hudi_files", load_and_remove)

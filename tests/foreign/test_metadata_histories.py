@@ -30,7 +30,7 @@ from test_our_metadata_table import hudi_options
 from test_our_record_index import BY_INDEX, WRITER, look_up
 
 import mdt
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.hudi.avro_schema import FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from mdt.hudi.metadata_table_files import COLUMN_STATS, FILES, RECORD_INDEX
 from mdt.hudi.read.key_indexes import load_key_indexes

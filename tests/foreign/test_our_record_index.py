@@ -16,7 +16,7 @@ from hudi_session import HudiSession
 from test_our_metadata_table import ids, instants_of_metadata_table, our_ids
 
 import mdt
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.metadata_table_files import RECORD_INDEX
 from mdt.hudi.read import hfile_entries

@@ -16,7 +16,7 @@ from counting import count
 from hudi_session import HudiSession, Refused
 
 import mdt
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.stores.storage import LocalStorage
 

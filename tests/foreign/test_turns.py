@@ -17,6 +17,7 @@ from compare_states import EQUAL, difference
 from counting import count
 from follower import Follower, replayable, rows_of
 from format_views import VIEWS
+from hidden import HiddenMetadata
 from hudi_kinds import COMMIT_TIME
 from hudi_session import HudiSession, Refused
 from our_steps import HudiIsAtWork, OurSteps
@@ -24,9 +25,11 @@ from random_steps import FOLLOWED, LAZY, RandomSteps
 from reader import bag
 
 import mdt
+from mdt.commit.metadata_partitions import partitions_in
 from mdt.commit.recovery import pending
 from mdt.errors import Expired
 from mdt.hudi.avro_schema import META_FIELDS
+from mdt.metadata.history.foreign_writers import read_properties
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage
 
@@ -157,6 +160,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
         assert difference(follower.rows, rows) == EQUAL
         if states is not None:
             assert data_rows(follower, ours) in states
+        read_metadata_table(path, is_ours=states is not None)
         if is_imported:
             read_other_formats(path)
     count("turns of two writers", STEPS)
@@ -165,6 +169,19 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
     first = mdt.open(path).metadata.newest(watched=False).retention.first
     count("records that our cleaning removed from the log", first)
     assert refused <= REFUSED_MAX * STEPS
+
+
+def read_metadata_table(path: Path, *, is_ours: bool) -> None:
+    """Assert that Hudi's metadata table, if there is one, has the files and the keys of the table.
+
+    Args:
+        is_ours: True after a step of ours.
+    """
+    if not partitions_in(read_properties(LocalStorage(str(path))) or {}):
+        return
+    report = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check()
+    assert report.ok, report.problems
+    count("looks at a metadata table after a step of " + ("mdt" if is_ours else "Hudi"))
 
 
 def read_other_formats(path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Hudi's metadata table of a table that its writers share: a write of ours removes it, and leaves
-a timeline after which Hudi makes a complete one.
+"""Hudi's metadata table of a table that its writers share: a write of ours removes what it cannot
+keep, and leaves a timeline after which Hudi makes it again completely.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from refusals import refused
 from shared_tables import batch, other_table, rows_of
 
 import mdt
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.metadata_partitions import PARTITIONS, partitions_in
 from mdt.commit.upgrading import replace_properties
 from mdt.errors import Unsupported
 from mdt.hudi.layout import LAYOUTS
@@ -22,6 +22,8 @@ from mdt.testing.faulty import Crash, FaultyStorage
 
 LOCK = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 LISTED = ".hoodie/metadata/files/a"
+KEPT = {6: set(), 9: {"files"}}
+"""Version -> partitions that a write keeps."""
 LATER = ("20990101000000000", "20990101000000500")
 """Instant of the index in a time zone that is ahead, and its completion."""
 
@@ -34,7 +36,10 @@ kinds = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"]
 
 
 def indexed(version, table_type="MERGE_ON_READ", **options):
-    """Return the storage of an adopted table of which another writer has then built an index."""
+    """Return the storage of an adopted table of which another writer has then built an index.
+
+    In version 9 it has a metadata table that lists the files, and no index.
+    """
     storage = MemoryStorage()
     theirs = other_table(storage, table_type, version)
     theirs.upsert(batch(list(range(10)), 1))
@@ -54,8 +59,9 @@ def last_action(storage):
     return max((f for f in files if f.state == COMPLETED), key=lambda f: f.time).action
 
 
-def has_metadata_table(storage):
-    return PARTITIONS in read_properties(storage)
+def named(storage):
+    """Return the partitions that the properties name."""
+    return partitions_in(read_properties(storage))
 
 
 @writes
@@ -65,7 +71,7 @@ def test_a_write_after_the_build_of_an_index_begins_with_a_commit(version, table
     storage = indexed(version, table_type)
     t = mdt.open(storage)
     write(t)
-    assert not has_metadata_table(storage) and storage.size(LISTED) is None
+    assert named(storage) == KEPT[version]
     assert last_action(storage) == t.definition.commit_action
     operations = t.history()["operation"].to_pylist()
     assert operations.count("commit_without_files") == 1
@@ -82,7 +88,7 @@ def test_a_write_after_another_write_needs_no_other_commit():
     t = mdt.open(storage)
     t.upsert(batch([1], 6))
     assert t.history()["operation"].to_pylist().count("commit_without_files") == 1
-    assert not has_metadata_table(storage)
+    assert named(storage) == {"files"}
 
 
 @pytest.mark.parametrize("content", [b"{}", b""])
@@ -96,14 +102,14 @@ def test_it_stays_while_hudi_writes_without_a_lock(content):
         batch([1], 5),
         kind=Unsupported,
     )
-    assert has_metadata_table(storage) and storage.size(LISTED) is not None
+    assert named(storage) == {"files", "record_index"} and storage.size(LISTED) is not None
     assert last_action(storage) == "indexing"
 
 
 def test_it_takes_the_lock_of_hudi():
     storage = indexed(9, options={"hoodie.write.lock.provider": LOCK})
     mdt.open(storage).upsert(batch([1], 6))
-    assert not has_metadata_table(storage) and last_action(storage) == "deltacommit"
+    assert named(storage) == {"files"} and last_action(storage) == "deltacommit"
     assert storage.size(".hoodie/lock") is None
 
 
@@ -118,7 +124,8 @@ def test_a_crash_at_any_change_leaves_a_timeline_for_a_complete_metadata_table(w
             died = False
         except Crash:
             pass
-        assert has_metadata_table(copy) or last_action(copy) != "indexing", fail_at
+        is_whole = named(copy) == {"files", "record_index"}
+        assert is_whole or last_action(copy) != "indexing", fail_at
         t = mdt.open(copy)
         write(t)
         assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
@@ -141,6 +148,6 @@ def test_a_repair_imports_and_removes_the_metadata_table_first(not_imported):
     data[key_map.offset] ^= 1
     storage.replace(key_map.path, bytes(data))
     report = mdt.repair(storage)
-    assert report.damaged and report.ok and not has_metadata_table(storage)
+    assert report.damaged and report.ok and not named(storage)
     assert rows_of(mdt.open(storage)) == rows_of(mdt.open(HiddenMetadata(storage)))
     assert mdt.open(storage).check().ok

@@ -144,17 +144,7 @@ class IndexPartition:
         self._state = metadata.state(objects, name)
         self._path = f"{FOLDER}/{name}"
         self._open: dict[FileSlice, IndexGroup] = {}
-        numbered: dict[str, dict[int, FileSlice]] = {}
-        for one in self._state.slices:
-            match = _FILE_ID.fullmatch(one.file_id)
-            if match is None:
-                raise Corrupt(f"unknown file group {one.file_id[:200]!r}", path=self._path)
-            numbered.setdefault(match[1], {})[int(match[2])] = one
-        self._slices: dict[str, list[FileSlice]] = {}
-        for prefix, slices in numbered.items():
-            if sorted(slices) != list(range(len(slices))):
-                raise Corrupt(f"a file group of {prefix!r} is missing", path=self._path)
-            self._slices[prefix] = [slices[number] for number in range(len(slices))]
+        self._slices = numbered_slices(self._state, self._path)
 
     def prefixes(self) -> list[str]:
         """Return the beginnings of the names of file groups. The keys of each are distributed."""
@@ -184,7 +174,7 @@ class IndexPartition:
 
     def numbers(self, prefix: str, texts: list[str]) -> Int64s:
         """Return the number of the file group for each of ``texts``, int64[n]."""
-        return np.abs(java_hashes(texts)) % len(self._slices[prefix])
+        return group_numbers(texts, len(self._slices[prefix]))
 
     def _load(self, file_slice: FileSlice) -> IndexGroup:
         state: TableState = self._state
@@ -199,11 +189,44 @@ class IndexPartition:
         )
 
 
+def numbered_slices(state: TableState, path: str) -> dict[str, list[FileSlice]]:
+    """Return the slices of a partition by the beginning of the names of their file groups, in the
+    order of their numbers.
+
+    Args:
+        path: Path of its folder, for messages.
+
+    Raises Corrupt if a file group is missing or has an unknown name.
+    """
+    numbered: dict[str, dict[int, FileSlice]] = {}
+    for one in state.slices:
+        match = _FILE_ID.fullmatch(one.file_id)
+        if match is None:
+            raise Corrupt(f"unknown file group {one.file_id[:200]!r}", path=path)
+        numbered.setdefault(match[1], {})[int(match[2])] = one
+    for prefix, slices in numbered.items():
+        if sorted(slices) != list(range(len(slices))):
+            raise Corrupt(f"a file group of {prefix!r} is missing", path=path)
+    return {
+        prefix: [slices[number] for number in range(len(slices))]
+        for prefix, slices in numbered.items()
+    }
+
+
 def newest_rows(records: pa.Table) -> pa.Array:
     """Return the row of the last record of each key, ascending. It may delete the key."""
     rows = records.select(["key"]).append_column("row", pa.array(np.arange(len(records))))
     last = rows.group_by("key", use_threads=False).aggregate([("row", "max")])["row_max"]
     return plain(last.take(pc.sort_indices(last)))
+
+
+def group_numbers(texts: list[str], groups: int) -> Int64s:
+    """Return the number of the file group of each text, of so many groups, int64[n].
+
+    >>> group_numbers(["k000", "é"], 10).tolist()
+    [1, 3]
+    """
+    return np.abs(java_hashes(texts)) % groups
 
 
 def java_hashes(texts: list[str]) -> Int64s:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mdt import create_table
 from mdt.commit import publish
-from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.formats.registry import formats_of, refuse_folders

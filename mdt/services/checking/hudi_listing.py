@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mdt.commit import publish
-from mdt.commit.hudi_metadata import PARTITIONS, is_kept, remove_metadata_table
+from mdt.commit.hudi_metadata import is_kept
+from mdt.commit.metadata_partitions import PARTITIONS, remove_metadata_table
 from mdt.errors import MdtError
 from mdt.hudi.metadata_table_files import COLUMN_STATS, RECORD_INDEX
 from mdt.hudi.read.loading import load_properties, load_timeline

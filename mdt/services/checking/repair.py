@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from mdt.commit import hudi_metadata
+from mdt.commit import hudi_metadata, shared_metadata
 from mdt.commit.hudi_locks import require_no_pending_writes
 from mdt.commit.recovery import recover
 from mdt.errors import Corrupt, Unsupported
 from mdt.metadata.files import paths
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
-from mdt.services.adoption import metadata_table
+from mdt.services.adoption import metadata_removal
 from mdt.services.adoption.adopting import catch_up
 from mdt.services.checking import (
     attachments,
@@ -68,12 +68,11 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     if error is not None:
         return RepairReport(tuple(job.damaged), tuple(job.rebuilt), (_cannot_open(error),))
     newest = job.begin_again().newest()
-    is_removed = metadata_table.is_shared(job.metadata, newest)
-    is_ours = is_removed or hudi_metadata.is_ours(job.metadata)
-    job.metadata.watch.refuse_to_write(has_metadata_table=is_ours)
-    if is_removed:
+    is_in_step = hudi_metadata.is_in_step(job.metadata)
+    job.metadata.watch.refuse_to_write(has_metadata_table=is_in_step)
+    if shared_metadata.lost_partitions(job.metadata, newest):
         require_no_pending_writes(job.metadata)
-        metadata_table.remove(job.metadata, newest)
+        metadata_removal.remove_lost(job.metadata, newest)
     with suppress(Corrupt):  # needs the log, which may be damaged
         other_formats.remove_foreign_versions(job)
         recover(job.metadata, after_seconds=job.state().options.rollback_after_seconds or 1)

@@ -1,9 +1,9 @@
-"""Removal of Hudi's metadata table of a table that Hudi's writers share.
+"""Removal of partitions of Hudi's metadata table of a table that Hudi's writers share.
 
-Hudi's next writer makes it again, each partition at an instant of its own. But if the newest
+Hudi's next writer makes them again, each partition at an instant of its own. But if the newest
 completed action of the table is the build of an index, Hudi 1.2 makes all of them at the instant of
 this action, where each one replaces the last, and its readers then miss files. Such a table
-gets a commit without files first, which the metadata table need not know.
+gets a commit without files first.
 
 Source: Apache Hudi 1.2, ``HoodieBackedTableMetadataWriter.generateUniqueInstantTime``.
 """
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdt.commit import hudi_locks, publish
+from mdt.commit import hudi_locks, publish, shared_metadata
 from mdt.commit.conflicts import Footprint
-from mdt.commit.hudi_metadata import PARTITIONS, remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES, Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import run
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -48,15 +47,10 @@ class CommitWithoutFiles(Operation[WritePlan]):
         return Changes()
 
 
-def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
-    """Return True if another writer keeps a metadata table of a table that it shares with us."""
-    return snapshot.is_shared and PARTITIONS in (metadata.watch.properties or {})
+def remove_lost(metadata: Metadata, snapshot: Snapshot) -> None:
+    """Remove the partitions that commits of ours cannot keep.
 
-
-def remove(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Remove the metadata table.
-
-    Raises Unsupported if it is in use: Hudi's writers in flight would continue a table that is
+    Raises Unsupported if they are in use: Hudi's writers in flight would continue a table that is
     gone. Raises Corrupt if the properties cannot be read, Conflict, and Unavailable.
     """
     definition = snapshot.definition
@@ -64,4 +58,4 @@ def remove(metadata: Metadata, snapshot: Snapshot) -> None:
     with hudi_locks.locked(metadata, definition):
         if metadata.options(definition).lock_provider:
             hudi_locks.require_no_writers(metadata)
-        remove_metadata_table(metadata)
+        shared_metadata.take_out(metadata, metadata.newest())

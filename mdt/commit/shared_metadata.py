@@ -1,0 +1,272 @@
+"""Hudi's metadata table of a table that other Hudi writers share: commits of ours go on with it.
+
+:func:`keep` adds a log file to each file group of it that a commit changes, and a deltacommit, as a
+writer of Hudi does. Hudi's writers compact, clean and archive the metadata table. A partition that
+cannot be kept right is taken out of the properties, and Hudi's next writer makes it again. So is
+the whole metadata table if it is out of step, or if no writer of Hudi has compacted it for long.
+
+Commits hold Hudi's lock, if the table has one. Names and bytes are determined by the commit record
+and by what Hudi's writers have put before, so a publisher can go on after a crash.
+
+Source: Apache Hudi 1.2, ``HoodieBackedTableMetadataWriter.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from mdt import logs
+from mdt.commit import hudi_record_index, publish
+from mdt.commit.hudi_metadata import DAMAGE, listing_changes
+from mdt.commit.metadata_partitions import (
+    PARTITIONS,
+    name_partitions,
+    partitions_in,
+    remove_metadata_table,
+)
+from mdt.commit.operation import WITHOUT_FILES
+from mdt.errors import Unsupported
+from mdt.hudi import metadata_table_files as table_files
+from mdt.hudi.file_names import ANY_LOG, parse_log
+from mdt.hudi.metadata_table_files import (
+    FILES,
+    INDEX_SCHEMA,
+    LAYOUTS,
+    RECORD_INDEX,
+    SCHEMA,
+    Group,
+    Layout1,
+    NewFile,
+    Slice,
+)
+from mdt.hudi.properties import PENDING_METADATA_PARTITIONS
+from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.index_partition import group_numbers, numbered_slices
+from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import (
+    FOLDER,
+    MetadataTable,
+    load_metadata_table,
+    pending_instants,
+)
+from mdt.hudi.read.table_properties import TableProperties
+from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.storage import Storage
+
+_LOGS_MAX = 100
+"""Log files of the partition ``files`` after which the metadata table is removed. Hudi's writers
+compact it after 10 deltacommits, so none has written for long.
+"""
+_SCHEMAS = {FILES: SCHEMA, RECORD_INDEX: INDEX_SCHEMA}
+"""Partitions that commits can keep -> Avro schema of their records."""
+_INDEX_PREFIX = "record-index"
+"""Begin of the names of file groups of a record index of the whole table."""
+
+
+def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
+    """Return True if another writer keeps a metadata table of a table that it shares with us."""
+    return snapshot.is_shared and PARTITIONS in (metadata.watch.properties or {})
+
+
+def lost_partitions(metadata: Metadata, snapshot: Snapshot) -> set[str]:
+    """Return the partitions of a shared metadata table that commits cannot keep. All of them if the
+    metadata table is out of step, and none if there is no such table.
+
+    Raises Corrupt if the properties of the table cannot be read, and Unavailable.
+    """
+    if not is_shared(metadata, snapshot):
+        return set()
+    named = partitions_in(metadata.watch.properties or {})
+    try:
+        table = _load(metadata)
+        table.require_in_step()
+        return named - {*table.kept(snapshot)}
+    except DAMAGE as error:
+        _warn(metadata, error)
+        return named
+
+
+def take_out(metadata: Metadata, snapshot: Snapshot) -> None:
+    """Take the partitions that commits cannot keep out of the properties, and delete them.
+
+    Raises the errors of :func:`lost_partitions`.
+    """
+    stored = load_properties(metadata.storage).stored
+    kept = partitions_in(stored) - lost_partitions(metadata, snapshot)
+    if not kept:
+        remove_metadata_table(metadata)
+    elif kept != partitions_in(stored):
+        name_partitions(metadata, stored, kept)
+
+
+def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
+    """Add ``record`` to the metadata table. Call it before the record is published, and after all
+    earlier records are.
+
+    Removes the metadata table if that is not possible, and partitions that cannot be kept. A commit
+    without files comes before such a removal, and needs none.
+
+    Args:
+        newest: A snapshot with the record, or a later one.
+
+    Raises Corrupt if the properties of the table cannot be read, and Unavailable.
+    """
+    if not is_shared(metadata, newest) or not publish.has_instant(record):
+        return
+    try:
+        _load(metadata).add(metadata, record, newest)
+    except DAMAGE as error:
+        if record.header["operation"] != WITHOUT_FILES:
+            _warn(metadata, error)
+            remove_metadata_table(metadata)
+
+
+def _warn(metadata: Metadata, error: Exception) -> None:
+    logs.METADATA.warning("%s: cannot keep Hudi's metadata table: %s", metadata.storage.url, error)
+
+
+def _load(metadata: Metadata) -> _SharedTable:
+    storage = metadata.storage
+    properties = load_properties(storage)
+    data = load_timeline(storage, properties)
+    table = load_metadata_table(storage)
+    if table is None:
+        raise Unsupported("it has no properties")
+    layout = LAYOUTS[6 if properties.layout == 1 else 9]
+    return _SharedTable(storage, properties, data, table, layout)
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedTable:
+    """Hudi's metadata table at one moment.
+
+    Attributes:
+        properties: Those of the data table.
+        data: The timeline of the data table, which was loaded before.
+        layout: Names and bodies of its files.
+    """
+
+    storage: Storage
+    properties: TableProperties
+    data: Timeline
+    table: MetadataTable
+    layout: Layout1
+
+    def require_in_step(self, record: CommitRecord | None = None) -> None:
+        """Raise Unsupported if it lacks a commit, or if something is pending that no writer at work
+        explains.
+
+        Args:
+            record: The commit record that is added.
+        """
+        stored, own = self.properties.stored, "" if record is None else record.instant
+        if FILES not in partitions_in(stored):
+            raise Unsupported("it does not list files")
+        if stored.get(PENDING_METADATA_PARTITIONS):
+            raise Unsupported("an index is being built")
+        problem = self.table.problem(self.data)
+        if problem:
+            raise Unsupported(problem)
+        at_work = {own}
+        if self.properties.layout != 1:  # names of log files have the instants of their writers
+            at_work |= pending_instants(self.data)
+        dead = pending_instants(self.table.timeline) - at_work
+        if dead:
+            raise Unsupported(f"Hudi's metadata table has the pending instant {min(dead)}")
+        if record is not None and record.completion:
+            last = max((file.completion for file in self.table.timeline.writes()), default="")
+            if last >= record.completion:
+                raise Unsupported(f"it has the commit {last}, after that of {own}")
+
+    def kept(self, snapshot: Snapshot) -> list[str]:
+        """Return the partitions that commits can keep."""
+        names = partitions_in(self.properties.stored) & _SCHEMAS.keys()
+        if RECORD_INDEX in names and not self._keeps_record_index(snapshot):
+            names.remove(RECORD_INDEX)
+        return sorted(names)
+
+    def _keeps_record_index(self, snapshot: Snapshot) -> bool:
+        """Return True if the record index has the file group of each key in the whole table."""
+        if hudi_record_index.problem(snapshot.definition) or self.properties.time_zone != "UTC":
+            return False
+        return [*self._slices(RECORD_INDEX)] == [_INDEX_PREFIX]
+
+    def _slices(self, partition: str) -> dict[str, list[FileSlice]]:
+        path = f"{FOLDER}/{partition}"
+        return numbered_slices(self.table.state(self.storage, partition), path)
+
+    def add(self, metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
+        """Put the log files and the instants of a record, the completed instant last."""
+        completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
+        if record.instant in self.table.timeline.completed:
+            return  # an earlier publisher has put it
+        self.require_in_step(record)
+        after = newest if newest.seq == record.seq else metadata.state(record.seq)
+        kept = self.kept(after)
+        files: list[tuple[Slice, NewFile]] = []
+        contents: list[tuple[str, bytes]] = []
+        for partition in kept:
+            entries = self._entries(metadata, record, after, partition)
+            for file_slice, part in self._distributed(partition, entries):
+                older, name = self._next_log_file(record, partition, file_slice)
+                data = older.group.log_file(part, record.instant)
+                files.append((older, NewFile(name, len(data), len(part))))
+                contents.append((older.group.path(name), data))
+        is_before_removal = record.header["operation"] == WITHOUT_FILES
+        if {*kept} != partitions_in(self.properties.stored) and not is_before_removal:
+            name_partitions(metadata, self.properties.stored, kept)
+        *pending, done = table_files.delta_instants(self.layout, completed, files)
+        put = self.storage.put_if_absent
+        self.storage.together(*(partial(put, *file) for file in (*contents, *pending)))
+        put(*done)
+
+    def _entries(
+        self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
+    ) -> pa.RecordBatch:
+        """Return the entries of a record, sorted by key."""
+        if partition == RECORD_INDEX:
+            return hudi_record_index.record_entries(metadata, record, after)
+        return table_files.records(*listing_changes(record))
+
+    def _distributed(
+        self, partition: str, entries: pa.RecordBatch
+    ) -> Iterator[tuple[FileSlice, pa.RecordBatch]]:
+        """Yield the file slices that get entries, and these. One of ``files`` gets them always."""
+        [slices] = self._slices(partition).values()
+        if partition == FILES:
+            if len(slices[0].logs) >= _LOGS_MAX:
+                raise Unsupported(f"no writer of Hudi has compacted it for {_LOGS_MAX} commits")
+            yield slices[0], entries
+            return
+        keys = [key.decode() for key in entries["key"].to_pylist()]
+        numbers = group_numbers(keys, len(slices))
+        for number in np.unique(numbers).tolist():
+            yield slices[number], entries.take(pa.array(np.flatnonzero(numbers == number)))
+
+    def _next_log_file(
+        self, record: CommitRecord, partition: str, file_slice: FileSlice
+    ) -> tuple[Slice, str]:
+        """Return a slice without a log file of the record, and the name of that log file."""
+        group = Group(partition, file_slice.file_id, _SCHEMAS[partition])
+        token = 0 if record.token is None else record.token  # no writer of Hudi has it
+        others = []
+        for log in file_slice.logs:
+            name = parse_log(log.name, ANY_LOG)
+            if name is not None and name.token != f"0-{token}-0":
+                others.append((name.version, log.name))
+        base_name = "" if file_slice.base is None else file_slice.base.name
+        names = tuple(name for _, name in others)
+        table = self.layout.table
+        instant = table.log_instant(file_slice.instant, record.instant)
+        version = table.log_version(max((version for version, _ in others), default=0))
+        older = Slice(group, file_slice.instant, base_name, names)
+        return older, group.log_name(instant, version, token)
