@@ -8,7 +8,7 @@ smaller than all numbers. Nulls stand for a column that is newer than a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,11 @@ from indexes.base import BoolArray
 from indexes.column_stats import STATS_SCHEMA
 from mdt.hudi import column_stats_records
 from mdt.hudi.avro_schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
-from mdt.hudi.column_stats_records import FORMS, RANGES, FileKeys
+from mdt.hudi.column_stats_records import FORMS, RANGES, FileKeys, Form1
 from mdt.hudi.metadata_table_files import COLUMN_STATS
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
+from mdt.hudi.read.fields import Fields
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.log.checkpoint_columns import no_rows
@@ -47,6 +48,45 @@ _FILES = ["partition", "name", "instant", "rows"]
 _WHOLE = -1
 """The row group number of statistics for a whole file."""
 _LAST_ASCII = b"\x7f"
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What the index has.
+
+    Attributes:
+        columns: Indexed columns of the table -> names in Hudi's files.
+        form: The form of bounds.
+    """
+
+    columns: Mapping[str, str]
+    form: Form1
+
+    @classmethod
+    def of_ours(cls, definition: TableDefinition) -> Indexed:
+        """Return what the index of a table has that our commits keep."""
+        return cls(columns(definition), FORMS[definition.hudi_version])
+
+    @classmethod
+    def of_definition(cls, definition: TableDefinition, fields: Fields) -> Indexed | None:
+        """Return what Hudi's definition of the index says, or None if our statistics cannot have
+        it.
+
+        Args:
+            fields: The definition, see :func:`index_definition`.
+
+        Raises Corrupt.
+        """
+        forms = {form.version: form for form in FORMS.values()}
+        version, sources = fields.text("version"), fields.texts("sourceFields")
+        if version not in forms or not {*_META} <= {*sources}:
+            return None
+        stored = {avro_name(field.name): field for field in definition.schema}
+        names = [name for name in sources if name not in _META]
+        for name in names:
+            if name not in stored or not forms[version].supports(stored[name].type):
+                return None
+        return cls({stored[name].name: name for name in names}, forms[version])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +128,22 @@ def needs_all_files(definition: TableDefinition) -> bool:
 
 
 def has_all_files(
-    record: CommitRecord, before: Snapshot | None, definition: TableDefinition
+    record: CommitRecord,
+    before: Snapshot | None,
+    definition: TableDefinition,
+    indexed: Indexed | None = None,
 ) -> bool:
     """Return True if all files of a record have entries, and all live files ``before`` it.
 
     Args:
         definition: Of the snapshot at the record.
+        indexed: What the index has, by default what ours has.
     """
+    indexed = indexed or Indexed.of_ours(definition)
     added = [_files_of(record)]
     if before is not None:
         added.append(_live_files(before))
-    return all(_ranges_of(files, definition)[1].all() for files in added)
+    return all(_ranges_of(files, definition, indexed)[1].all() for files in added)
 
 
 def columns(definition: TableDefinition) -> dict[str, str]:
@@ -138,20 +183,25 @@ def snapshot_entries(
         definition: Of the snapshot, or of a later one.
     """
     parts: list[pa.RecordBatch] = []
+    indexed = Indexed.of_ours(definition)
     for files in _readable_files(metadata, snapshot):
-        parts += _entries(files, definition)
+        parts += _entries(files, definition, indexed)
     return hfile_entries.sort(parts)
 
 
-def record_entries(record: CommitRecord, definition: TableDefinition) -> pa.RecordBatch:
+def record_entries(
+    record: CommitRecord, definition: TableDefinition, indexed: Indexed | None = None
+) -> pa.RecordBatch:
     """Return the entries of the files that a record adds and cleans, sorted by key.
 
     Args:
         definition: Of the snapshot at the record.
+        indexed: What the index has, by default what ours has.
     """
-    parts = list(_entries(_files_of(record), definition))
+    indexed = indexed or Indexed.of_ours(definition)
+    parts = list(_entries(_files_of(record), definition, indexed))
     cleaned = record.table("cleaned")["path"].to_pylist()
-    form, folders, names = FORMS[definition.hudi_version], [], []
+    folders, names = [], []
     for path in cleaned:
         folder, _, name = path.rpartition("/")
         if paths.MERGED_MARK not in name:
@@ -159,9 +209,59 @@ def record_entries(record: CommitRecord, definition: TableDefinition) -> pa.Reco
             names.append(name)
     if names:
         keys = FileKeys.of(folders, names)
-        for column in (*_META, *columns(definition).values()):
-            parts.append(column_stats_records.deletions(form, keys, column))
+        for column in (*_META, *indexed.columns.values()):
+            parts.append(column_stats_records.deletions(indexed.form, keys, column))
     return hfile_entries.sort(parts)
+
+
+def partition_entries(
+    record: CommitRecord, definition: TableDefinition, indexed: Indexed
+) -> pa.RecordBatch:
+    """Return entries of ``partition_stats`` for the files that a record adds, sorted by key.
+
+    Readers join them with the earlier ones of the same partition. Files that a record removes
+    change nothing, so the bounds may be wider than the values.
+
+    Args:
+        definition: Of the snapshot at the record.
+    """
+    files = _files_of(record)
+    parts: list[pa.RecordBatch] = []
+    if not len(files.table):
+        return hfile_entries.sort(parts)
+    partitions = plain(files.table["partition"])
+    order_of, starts = _runs(partitions)
+    keys = FileKeys.of_partitions(partitions.take(order_of.take(starts)).to_pylist())
+    ranges, _ = _ranges_of(files, definition, indexed)
+    for name, (type, table) in ranges.items():
+        joined = _joined(table.take(order_of), starts)
+        parts.append(column_stats_records.entries(indexed.form, keys, name, type, joined))
+    return hfile_entries.sort(parts)
+
+
+def _runs(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the order of ``values``, and the places in it where another value begins."""
+    order_of = pc.sort_indices(values)
+    ranks = values.take(order_of).dictionary_encode().indices.to_numpy()
+    starts = np.flatnonzero(np.diff(ranks, prepend=-1))
+    return order_of, pa.array(starts)
+
+
+def _joined(ranges: pa.Table, starts: pa.Array) -> pa.Table:
+    """Return the ranges of runs of files -> RANGES, a row for each of ``starts``."""
+    first = starts.to_numpy()
+    runs = np.zeros(len(ranges), np.int64)
+    runs[first[1:]] = 1
+    runs = pa.array(np.cumsum(runs))
+    ends = []
+    for end, direction in (("min", "ascending"), ("max", "descending")):
+        places = pc.sort_indices(
+            pa.table([runs, ranges[end]], ["run", "end"]),
+            sort_keys=[("run", "ascending"), ("end", direction)],
+        )
+        ends.append(plain(ranges[end]).take(places.take(starts)))
+    sums = (np.add.reduceat(ranges[name].to_numpy(), first) for name in ("rows", "nulls", "bytes"))
+    return pa.table([*ends, *map(pa.array, sums)], schema=RANGES)
 
 
 def _readable_files(metadata: Metadata, snapshot: Snapshot) -> Iterator[_Files]:
@@ -197,28 +297,30 @@ def _hudi_files(files: _Files) -> _Files:
     return _Files(table, files.segments[mask], files.stats, files.snapshot, numbers)
 
 
-def _entries(files: _Files, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+def _entries(
+    files: _Files, definition: TableDefinition, indexed: Indexed
+) -> Iterator[pa.RecordBatch]:
     """Yield the entries of each column."""
-    ranges, is_usable = _ranges_of(files, definition)
+    ranges, is_usable = _ranges_of(files, definition, indexed)
     places = pa.array(np.flatnonzero(is_usable))
     if not len(places):
         return
     partitions, names = (plain(files.table[name]) for name in ("partition", "name"))
     keys = FileKeys.of(partitions.take(places).to_pylist(), names.take(places).to_pylist())
-    form = FORMS[definition.hudi_version]
     for file_name, (type, table) in ranges.items():
-        yield column_stats_records.entries(form, keys, file_name, type, table.take(places))
+        part = table.take(places)
+        yield column_stats_records.entries(indexed.form, keys, file_name, type, part)
 
 
 def _ranges_of(
-    files: _Files, definition: TableDefinition
+    files: _Files, definition: TableDefinition, indexed: Indexed
 ) -> tuple[dict[str, tuple[pa.DataType, pa.Table]], BoolArray]:
     """Return the type and the ranges of each column, by its name in Hudi's files, and which files
     have usable ones of all columns -> bool[n].
     """
     ranges: dict[str, tuple[pa.DataType, pa.Table]] = {}
     is_usable = np.ones(len(files.table), np.bool_)
-    for name, file_name in columns(definition).items():
+    for name, file_name in indexed.columns.items():
         type = definition.schema.field(name).type
         table, usable = _ranges(files, definition, name)
         ranges[file_name] = type, table

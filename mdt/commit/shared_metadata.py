@@ -19,9 +19,16 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mdt import logs
 from mdt.commit import hudi_record_index, publish
+from mdt.commit.hudi_column_stats import (
+    Indexed,
+    has_all_files,
+    partition_entries,
+    record_entries,
+)
 from mdt.commit.hudi_metadata import DAMAGE, listing_changes
 from mdt.commit.metadata_partitions import (
     PARTITIONS,
@@ -34,11 +41,14 @@ from mdt.errors import Unsupported
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.file_names import ANY_LOG, parse_log
 from mdt.hudi.metadata_table_files import (
+    COLUMN_STATS,
     FILES,
     INDEX_SCHEMA,
     LAYOUTS,
+    PARTITION_STATS,
     RECORD_INDEX,
     SCHEMA,
+    STATS_SCHEMA,
     Group,
     Layout1,
     NewFile,
@@ -46,8 +56,14 @@ from mdt.hudi.metadata_table_files import (
 )
 from mdt.hudi.properties import PENDING_METADATA_PARTITIONS
 from mdt.hudi.read.file_slices import FileSlice
-from mdt.hudi.read.index_partition import group_numbers, numbered_slices
+from mdt.hudi.read.index_partition import (
+    IndexPartition,
+    group_numbers,
+    numbered_slices,
+    schema_of,
+)
 from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.key_indexes import load_definitions, sampled_times
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import (
     FOLDER,
@@ -56,17 +72,23 @@ from mdt.hudi.read.metadata_state import (
     pending_instants,
 )
 from mdt.hudi.read.table_properties import TableProperties
-from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.hudi.timeline import COMPLETED, Instant, date_us
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 _LOGS_MAX = 100
 """Log files of the partition ``files`` after which the metadata table is removed. Hudi's writers
 compact it after 10 deltacommits, so none has written for long.
 """
-_SCHEMAS = {FILES: SCHEMA, RECORD_INDEX: INDEX_SCHEMA}
+_SCHEMAS = {
+    FILES: SCHEMA,
+    COLUMN_STATS: STATS_SCHEMA,
+    PARTITION_STATS: STATS_SCHEMA,
+    RECORD_INDEX: INDEX_SCHEMA,
+}
 """Partitions that commits can keep -> Avro schema of their records."""
 _INDEX_PREFIX = "record-index"
 """Begin of the names of file groups of a record index of the whole table."""
@@ -89,7 +111,7 @@ def lost_partitions(metadata: Metadata, snapshot: Snapshot) -> set[str]:
     try:
         table = _load(metadata)
         table.require_in_step()
-        return named - {*table.kept(snapshot)}
+        return named - table.kept(snapshot)
     except DAMAGE as error:
         _warn(metadata, error)
         return named
@@ -187,18 +209,69 @@ class _SharedTable:
             if last >= record.completion:
                 raise Unsupported(f"it has the commit {last}, after that of {own}")
 
-    def kept(self, snapshot: Snapshot) -> list[str]:
-        """Return the partitions that commits can keep."""
-        names = partitions_in(self.properties.stored) & _SCHEMAS.keys()
-        if RECORD_INDEX in names and not self._keeps_record_index(snapshot):
-            names.remove(RECORD_INDEX)
-        return sorted(names)
+    def kept(self, snapshot: Snapshot, record: CommitRecord | None = None) -> set[str]:
+        """Return the partitions that commits can keep.
+
+        If a partition is missing that a writer of Hudi wants to keep, and something is pending, it
+        does not go on with any other in version 6, and leaves them named. So all are kept there, or
+        none.
+
+        Args:
+            snapshot: The snapshot before a commit or, with its ``record``, after it.
+
+        Raises Corrupt and Missing.
+        """
+        named = partitions_in(self.properties.stored)
+        kept = named & {FILES}
+        if RECORD_INDEX in named and self._keeps_record_index(snapshot):
+            kept.add(RECORD_INDEX)
+        if COLUMN_STATS in named and self._keeps_column_stats(snapshot.definition, record):
+            kept |= named & {COLUMN_STATS, PARTITION_STATS}
+        is_partial = kept != named and self.properties.layout == 1
+        return set() if is_partial else kept
 
     def _keeps_record_index(self, snapshot: Snapshot) -> bool:
         """Return True if the record index has the file group of each key in the whole table."""
-        if hudi_record_index.problem(snapshot.definition) or self.properties.time_zone != "UTC":
+        if hudi_record_index.problem(snapshot.definition):
             return False
-        return [*self._slices(RECORD_INDEX)] == [_INDEX_PREFIX]
+        if [*self._slices(RECORD_INDEX)] != [_INDEX_PREFIX]:
+            return False
+        return self.properties.time_zone == "UTC" or self._has_times_in_utc(snapshot)
+
+    def _has_times_in_utc(self, snapshot: Snapshot) -> bool:
+        """Return True if the record index has an instant of the table, read in UTC.
+
+        Hudi's writers take a key with another instant for new, and insert its row again.
+        """
+        instants = {*self.data.completed, *snapshot.files.column("instant").to_pylist()}
+        known = pa.array([date_us(instant) // 1000 for instant in instants], pa.int64())
+        index = IndexPartition(self.storage, self.table, self.data, RECORD_INDEX)
+        for number in range(index.size(_INDEX_PREFIX)):
+            group = index.group(_INDEX_PREFIX, number)
+            files = [block for block in group.blocks if not isinstance(block, pa.Array)]
+            if group.base is not None:
+                files.append((group.base, schema_of(group.base)))
+            times = [sampled_times(file, schema) for file, schema in files if file.count]
+            if times:
+                return bool(pc.any(pc.is_in(pa.concat_arrays(times), known)).as_py())
+        return True  # no key has an instant
+
+    def _indexed(self, definition: TableDefinition) -> Indexed | None:
+        """Return what the column statistics have."""
+        fields = load_definitions(self.storage, self.properties).record(COLUMN_STATS)
+        return None if fields is None else Indexed.of_definition(definition, fields)
+
+    def _keeps_column_stats(self, definition: TableDefinition, record: CommitRecord | None) -> bool:
+        """Return True if the column statistics have all files that must be there. Hudi's writers
+        derive bounds of partitions from them, save in version 6.
+        """
+        indexed = self._indexed(definition)
+        if indexed is None or record is None:
+            return indexed is not None
+        if record.alters:
+            return False
+        needs_all = self.properties.layout != 1 and bool(definition.partition_by)
+        return not needs_all or has_all_files(record, None, definition, indexed)
 
     def _slices(self, partition: str) -> dict[str, list[FileSlice]]:
         path = f"{FOLDER}/{partition}"
@@ -211,10 +284,12 @@ class _SharedTable:
             return  # an earlier publisher has put it
         self.require_in_step(record)
         after = newest if newest.seq == record.seq else metadata.state(record.seq)
-        kept = self.kept(after)
+        kept = self.kept(after, record)
+        if FILES not in kept:
+            raise Unsupported("commits of mdt cannot keep all of its partitions")
         files: list[tuple[Slice, NewFile]] = []
         contents: list[tuple[str, bytes]] = []
-        for partition in kept:
+        for partition in sorted(kept):
             entries = self._entries(metadata, record, after, partition)
             for file_slice, part in self._distributed(partition, entries):
                 older, name = self._next_log_file(record, partition, file_slice)
@@ -222,7 +297,7 @@ class _SharedTable:
                 files.append((older, NewFile(name, len(data), len(part))))
                 contents.append((older.group.path(name), data))
         is_before_removal = record.header["operation"] == WITHOUT_FILES
-        if {*kept} != partitions_in(self.properties.stored) and not is_before_removal:
+        if kept != partitions_in(self.properties.stored) and not is_before_removal:
             name_partitions(metadata, self.properties.stored, kept)
         *pending, done = table_files.delta_instants(self.layout, completed, files)
         put = self.storage.put_if_absent
@@ -235,6 +310,11 @@ class _SharedTable:
         """Return the entries of a record, sorted by key."""
         if partition == RECORD_INDEX:
             return hudi_record_index.record_entries(metadata, record, after)
+        if partition in (COLUMN_STATS, PARTITION_STATS):
+            indexed = self._indexed(after.definition)
+            assert indexed is not None, "the partition is kept"
+            entries_of = record_entries if partition == COLUMN_STATS else partition_entries
+            return entries_of(record, after.definition, indexed)
         return table_files.records(*listing_changes(record))
 
     def _distributed(

@@ -1,10 +1,11 @@
-"""Records of the partition ``column_stats`` of Hudi's metadata table.
+"""Records of the partitions ``column_stats`` and ``partition_stats`` of Hudi's metadata table.
 
 There is a record for each column of each data file, with bounds, the number of rows and of nulls.
 Its key is made of hashes of the column, the partition and the name of the file. Readers skip a file
 whose bounds exclude a filter. If a file has records of other columns, they take a missing one for
 a column of nulls, so a file has records of all columns or none. They join the bounds of several
-records with the same key, so the record of a file never changes until it is deleted.
+records with the same key, so the record of a file never changes until it is deleted. The records of
+``partition_stats`` have the same form, and a path of a partition in the place of a file.
 
 The records of all files of a column are encoded at once. The form of bounds depends on the table
 version (:data:`FORMS`). The fields of a record are those of Apache Hudi, ``HoodieMetadata.avsc``.
@@ -68,6 +69,8 @@ FIELD = optional("ColumnStatsMetadata", _STATS)
 """The field of a record of the metadata table, after its key, its type, and names of files."""
 _HEAD = b"\0\6" + _NULL + _NOT_NULL
 """No key, which the entry has, the type of column statistics, no names, and the statistics."""
+_PARTITION_HEAD = b"\0\x0c" + _NULL + _NOT_NULL
+"""The same with the type of statistics of partitions."""
 _DELETED_PLACE = -2
 """Place of the flag of a deleted record among its bytes."""
 _SEED = 0xFFFFFFFFDABADABA
@@ -100,10 +103,12 @@ class FileKeys:
     Attributes:
         suffixes: What follows the column in a key, large_binary[n].
         names: Names in Avro's encoding, large_binary[n].
+        head: Begin of each value.
     """
 
     suffixes: pa.Array
     names: pa.Array
+    head: bytes = _HEAD
 
     @classmethod
     def of(cls, partitions: Iterable[str], names: list[str]) -> FileKeys:
@@ -117,6 +122,13 @@ class FileKeys:
             suffixes.append(hashes[partition] + base64.b64encode(digest))
         texts = avro_values.texts(pa.array(names, pa.large_string()))
         return cls(pa.array(suffixes, pa.large_binary()), texts)
+
+    @classmethod
+    def of_partitions(cls, partitions: list[str]) -> FileKeys:
+        """Return the keys of whole partitions, in ``partition_stats``."""
+        suffixes = [_hash(partition or _NO_PARTITION) for partition in partitions]
+        texts = avro_values.texts(pa.array(partitions, pa.large_string()))
+        return cls(pa.array(suffixes, pa.large_binary()), texts, _PARTITION_HEAD)
 
 
 def _hash(text: str) -> bytes:
@@ -314,7 +326,7 @@ def _damaged(reason: str) -> Corrupt:
 
 def _names(files: FileKeys, column: str) -> tuple[bytes | pa.Array, ...]:
     [name] = avro_values.texts(pa.array([column])).to_pylist()
-    return _HEAD + _NOT_NULL, files.names, _NOT_NULL + name
+    return files.head + _NOT_NULL, files.names, _NOT_NULL + name
 
 
 def _entries(files: FileKeys, column: str, values: pa.Array) -> pa.RecordBatch:

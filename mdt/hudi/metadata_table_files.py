@@ -41,6 +41,7 @@ from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 
 FILES, COLUMN_STATS, RECORD_INDEX = "files", "column_stats", "record_index"
+PARTITION_STATS = "partition_stats"
 """Partitions of the metadata table."""
 _INITIAL = "0" * 14
 """First digits of the instant that initializes an empty table, which readers expect."""

@@ -99,6 +99,11 @@ class HFile:
             )
         return entries
 
+    def sample(self) -> pa.RecordBatch:
+        """Return the entries of the first block. Raises the errors of :meth:`all`."""
+        first = self._root.keys[0] if self._root.keys else b""
+        return self._entries([(first, first + b"\0")])
+
     def lookup(self, keys: Collection[bytes]) -> pa.RecordBatch:
         """Return the entries of ``keys``, sorted by key. Reads only the blocks that may have them.
 

@@ -21,11 +21,13 @@ import pyarrow.compute as pc
 
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY
-from mdt.hudi.read.fields import parse_json
+from mdt.hudi.plain_arrays import plain
+from mdt.hudi.read.fields import Fields, parse_json
 from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.index_partition import Decode, IndexGroup, IndexPartition, newest_rows
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_records import decode_records
 from mdt.hudi.read.metadata_state import MetadataTable, load_metadata_table
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.limits import HEADER_JSON_BYTES_MAX, INDEX_CHANGES_MAX, SECONDARY_KEYS_MAX
@@ -73,21 +75,26 @@ class SecondaryIndex:
     hashes_value: bool
 
 
+def load_definitions(objects: Storage, table: TableProperties) -> Fields:
+    """Return Hudi's definitions of indexes by name, none if there is no file. Raises Corrupt."""
+    path = table.stored.get(DEFINITIONS_PROPERTY) or DEFINITIONS
+    if not is_path(path):
+        raise Corrupt(f"{DEFINITIONS_PROPERTY}={path[:200]!r} is not a path in the table")
+    try:
+        data = objects.read_whole(path, HEADER_JSON_BYTES_MAX)
+    except Missing:
+        return Fields({}, path)
+    return parse_json(data, path).map("indexDefinitions")
+
+
 def load_secondary_indexes(objects: Storage, table: TableProperties) -> dict[str, SecondaryIndex]:
     """Return the complete secondary indexes, by column. Raises Corrupt.
 
     An index without a definition, or of several columns, is left out.
     """
-    path = table.stored.get(DEFINITIONS_PROPERTY) or DEFINITIONS
-    if not is_path(path):
-        raise Corrupt(f"{DEFINITIONS_PROPERTY}={path[:200]!r} is not a path in the table")
     if not any(name.startswith(_SECONDARY_INDEX) for name in table.metadata_partitions):
         return {}
-    try:
-        data = objects.read_whole(path, HEADER_JSON_BYTES_MAX)
-    except Missing:
-        return {}
-    definitions = parse_json(data, path).map("indexDefinitions")
+    definitions = load_definitions(objects, table)
     indexes = {}
     for name in sorted(table.metadata_partitions):
         if not name.startswith(_SECONDARY_INDEX):
@@ -320,6 +327,24 @@ def _uuids(high: pa.Array, low: pa.Array, number: pa.Array) -> pa.Array:
     ids = pa.StringArray.from_buffers(len(data), edges, pa.py_buffer(text.tobytes()))
     numbered = pc.binary_join_element_wise(ids, number.cast(pa.string()), "-")
     return pc.if_else(pc.less(number, 0), ids, numbered)
+
+
+def sampled_times(file: HFile, schema: str) -> pa.Array:
+    """Return the instants of some records of a record index, in milliseconds since 1970, int64[n].
+
+    The time zone in which Hudi's writers have read the instants is that of their machines, unless
+    the properties of the table say that it is UTC.
+
+    Args:
+        schema: Avro schema of its records.
+
+    Raises Corrupt, Missing, and Unsupported.
+    """
+    records = decode_records(file.sample(), schema, file.path, [_LOCATIONS.field])
+    try:
+        return plain(pc.struct_field(records[_LOCATIONS.field], "instantTime")).cast(pa.int64())
+    except (KeyError, pa.ArrowException) as error:
+        raise Corrupt(f"unknown records: {str(error)[:200]}", path=file.path) from error
 
 
 def _decode_secondary(keys: pa.Array, values: pa.StructArray) -> pa.Table:
