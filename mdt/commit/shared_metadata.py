@@ -90,6 +90,8 @@ _SCHEMAS = {
     RECORD_INDEX: INDEX_SCHEMA,
 }
 """Partitions that commits can keep -> Avro schema of their records."""
+_CANNOT_JOIN = "V1"
+"""Version of column statistics of which Hudi 1.2 cannot join the bounds of timestamps."""
 _INDEX_PREFIX = "record-index"
 """Begin of the names of file groups of a record index of the whole table."""
 
@@ -225,8 +227,11 @@ class _SharedTable:
         kept = named & {FILES}
         if RECORD_INDEX in named and self._keeps_record_index(snapshot):
             kept.add(RECORD_INDEX)
-        if COLUMN_STATS in named and self._keeps_column_stats(snapshot.definition, record):
-            kept |= named & {COLUMN_STATS, PARTITION_STATS}
+        indexed = self._indexed(snapshot.definition) if COLUMN_STATS in named else None
+        if indexed is not None and self._has_bounds(snapshot.definition, indexed, record):
+            kept.add(COLUMN_STATS)
+            if indexed.form.version != _CANNOT_JOIN:
+                kept |= named & {PARTITION_STATS}
         is_partial = kept != named and self.properties.layout == 1
         return set() if is_partial else kept
 
@@ -261,13 +266,15 @@ class _SharedTable:
         fields = load_definitions(self.storage, self.properties).record(COLUMN_STATS)
         return None if fields is None else Indexed.of_definition(definition, fields)
 
-    def _keeps_column_stats(self, definition: TableDefinition, record: CommitRecord | None) -> bool:
-        """Return True if the column statistics have all files that must be there. Hudi's writers
-        derive bounds of partitions from them, save in version 6.
+    def _has_bounds(
+        self, definition: TableDefinition, indexed: Indexed, record: CommitRecord | None
+    ) -> bool:
+        """Return True if the column statistics get all files of a record that must be there.
+
+        Hudi's writers derive bounds of partitions from them, save in version 6.
         """
-        indexed = self._indexed(definition)
-        if indexed is None or record is None:
-            return indexed is not None
+        if record is None:
+            return True
         if record.alters:
             return False
         needs_all = self.properties.layout != 1 and bool(definition.partition_by)

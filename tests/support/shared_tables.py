@@ -21,8 +21,11 @@ def batch(ids, v, city="Oslo"):
     return pa.table({"id": ids, "city": [city] * n, "v": [v] * n, "note": [f"n{v}"] * n})
 
 
-def other_table(storage, table_type="MERGE_ON_READ", version=6):
-    """Return a table that another writer has created in ``storage``."""
+def other_table(storage, table_type="MERGE_ON_READ", version=6, **named):
+    """Return a table that another writer has created in ``storage``.
+
+    named: More arguments of :func:`mdt.create`.
+    """
     return mdt.create(
         OtherWriter(storage),
         SCHEMA,
@@ -31,4 +34,5 @@ def other_table(storage, table_type="MERGE_ON_READ", version=6):
         ordering="v",
         table_type=table_type,
         version=version,
+        **named,
     )

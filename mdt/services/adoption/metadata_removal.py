@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mdt.commit import hudi_locks, publish, shared_metadata
 from mdt.commit.conflicts import Footprint
+from mdt.commit.metadata_partitions import remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES, Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import run
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -47,8 +48,11 @@ class CommitWithoutFiles(Operation[WritePlan]):
         return Changes()
 
 
-def remove_lost(metadata: Metadata, snapshot: Snapshot) -> None:
+def remove_lost(metadata: Metadata, snapshot: Snapshot, *, is_damaged: bool = False) -> None:
     """Remove the partitions that commits of ours cannot keep.
+
+    Args:
+        is_damaged: Remove all of them.
 
     Raises Unsupported if they are in use: Hudi's writers in flight would continue a table that is
     gone. Raises Corrupt if the properties cannot be read, Conflict, and Unavailable.
@@ -58,4 +62,7 @@ def remove_lost(metadata: Metadata, snapshot: Snapshot) -> None:
     with hudi_locks.locked(metadata, definition):
         if metadata.options(definition).lock_provider:
             hudi_locks.require_no_writers(metadata)
-        shared_metadata.take_out(metadata, metadata.newest())
+        if is_damaged:
+            remove_metadata_table(metadata)
+        else:
+            shared_metadata.take_out(metadata, metadata.newest())

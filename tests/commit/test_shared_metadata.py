@@ -1,0 +1,239 @@
+"""Hudi's metadata table of a table that its writers share: each commit of ours goes on with it, and
+readers find the files, the bounds and the keys of the table in it.
+"""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hidden import HiddenMetadata
+from hudi_tables import fixture
+from other_writer import OtherWriter
+from shared_tables import batch, other_table, rows_of
+
+import mdt
+from mdt.commit import shared_metadata
+from mdt.commit.metadata_partitions import PARTITIONS, partitions_in
+from mdt.commit.upgrading import replace_properties
+from mdt.hudi.metadata_table_files import LAYOUTS
+from mdt.hudi.read.column_statistics import column_statistics, comparable
+from mdt.hudi.read.index_partition import IndexPartition
+from mdt.hudi.read.key_indexes import load_key_indexes
+from mdt.hudi.timeline import REQUESTED, Instant
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.metadata import Metadata
+from mdt.stores.storage import LocalStorage, MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+ALL = {"files", "column_stats", "record_index"}
+OPTIONS = {
+    "hoodie.metadata.enable": "true",
+    "mdt.hudi.column.stats": "true",
+    "mdt.hudi.record.index": "true",
+}
+FOLDER = ".hoodie/metadata"
+
+versions = pytest.mark.parametrize("version", [6, 9])
+kinds = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+
+
+def shared(version, table_type="MERGE_ON_READ", **adoption):
+    """Return the storage of an adopted table, whose other writer keeps a metadata table."""
+    storage = MemoryStorage()
+    theirs = other_table(storage, table_type, version, scope="table", options=OPTIONS)
+    theirs.upsert(batch(list(range(10)), 1))
+    assert named(storage) == ALL
+    mdt.adopt(storage, scope="table", **adoption)
+    return storage
+
+
+def named(storage):
+    """Return the partitions that the properties name."""
+    return partitions_in(read_properties(storage))
+
+
+def problems(storage):
+    """Return what a reader without our metadata finds wrong: it compares the files, the bounds of
+    columns, and the keys with the rows.
+    """
+    return mdt.open(HiddenMetadata(storage)).check().problems
+
+
+def read_partition(storage, name):
+    table = shared_metadata._load(Metadata(storage))
+    return IndexPartition(storage, table.table, table.data, name)
+
+
+@versions
+@kinds
+def test_it_has_the_files_and_the_keys_after_each_commit_of_two_writers(version, table_type):
+    storage = shared(version, table_type)
+    draw, t = random.Random(version), mdt.open(storage)
+    for turn in range(24):
+        ids = draw.sample(range(100), 5)
+        city = draw.choice(["Oslo", "Rome", "São Paulo"])
+        new_rows, ids_only = batch(ids, turn, city), ids[:3]
+        steps = [
+            partial(t.upsert, new_rows),
+            partial(t.upsert, new_rows),
+            partial(t.delete, ids_only),
+            partial(t.delete_where, "v < 3"),
+            partial(t.cluster, by=["v"]),
+            t.clean,
+        ]
+        if table_type == "MERGE_ON_READ":
+            steps.append(t.compact)
+        draw.choice(steps)()
+        assert named(storage) >= {"files", "record_index"}
+        assert problems(storage) == (), turn
+        if draw.random() < 0.4:
+            mdt.open(OtherWriter(storage)).upsert(batch(ids, 100 + turn, city))
+            assert problems(storage) == (), turn
+    assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
+    assert t.check().ok
+
+
+@versions
+def test_new_keys_go_to_the_file_groups_of_their_hashes(version):
+    storage = shared(version)
+    t = mdt.open(storage)
+    t.upsert(batch(list(range(5, 500)), 7))
+    t.delete_where("id < 20")
+    found = load_key_indexes(storage).records("record_index")
+    assert sorted(found["key"].to_pylist()) == sorted(map(str, range(20, 500)))
+    assert problems(storage) == ()
+
+
+@versions
+@kinds
+def test_a_crash_at_any_change_leaves_it_right_after_the_next_write_of_either(version, table_type):
+    storage, fail_at, died = shared(version, table_type), 0, True
+    mdt.open(storage).upsert(batch([1, 70], 3))
+    while died:
+        fail_at += 1
+        copy = storage.copy()
+        try:
+            mdt.open(FaultyStorage(copy, fail_at, "before")).upsert(batch([2, 80], 5))
+            died = False
+        except Crash:
+            pass
+        for is_ours in (True, False):
+            after = copy.copy()
+            mdt.open(after if is_ours else OtherWriter(after)).upsert(batch([2, 90], 6))
+            assert problems(after) == (), fail_at
+            assert rows_of(mdt.open(after)) == rows_of(mdt.open(HiddenMetadata(after))), fail_at
+    assert fail_at > 15
+
+
+def pend(storage, version):
+    """Leave something pending, as a dead writer of Hudi does."""
+    instant = Instant("20990101000000000", "compaction", REQUESTED)
+    storage.create(LAYOUTS[version].path_of(instant), b"")
+
+
+def forget(storage, version):
+    """Remove the last commit from the metadata table, as a writer that does not know it."""
+    folder = LAYOUTS[version].timeline
+    paths = [info.path for info in storage.list_dir(folder)]
+    storage.delete(max(path for path in paths if path.endswith("deltacommit")))
+
+
+def begin_index(storage, version):
+    name = "hoodie.table.metadata.partitions.inflight"
+    replace_properties(Metadata(storage), {**read_properties(storage), name: "bloom_filters"})
+
+
+def lose_listing(storage, version):
+    stored = {**read_properties(storage), PARTITIONS: "column_stats"}
+    replace_properties(Metadata(storage), stored)
+
+
+def damage(storage, version):
+    storage.replace(f"{FOLDER}/hoodie.properties", b"")
+    storage.delete(f"{FOLDER}/.hoodie/hoodie.properties")
+
+
+@versions
+@pytest.mark.parametrize("spoil", [pend, forget, begin_index, lose_listing, damage])
+def test_one_that_commits_cannot_go_on_with_is_removed(version, spoil, caplog):
+    storage = shared(version)
+    t = mdt.open(storage)
+    t.upsert(batch([1], 3))
+    spoil(storage, version)
+    t.upsert(batch([2, 60], 4))
+    assert named(storage) == set() and not storage.list(FOLDER)
+    assert "cannot keep Hudi's metadata table" in caplog.text
+    assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
+
+
+@versions
+def test_it_is_removed_after_many_commits_without_a_writer_of_hudi(version, monkeypatch, caplog):
+    storage = shared(version)
+    monkeypatch.setattr(shared_metadata, "_LOGS_MAX", 6)
+    t = mdt.open(storage)
+    for turn in range(4):
+        t.upsert(batch([turn], 3))
+    assert named(storage) == ALL
+    for turn in range(4):
+        t.upsert(batch([turn], 4))
+    assert named(storage) == set() and "no writer of Hudi has compacted it" in caplog.text
+
+
+@pytest.mark.parametrize(("version", "kept"), [(6, set()), (9, {"files", "column_stats"})])
+def test_a_record_index_whose_instants_are_in_another_time_zone_is_taken_out(version, kept):
+    storage = shared(version)
+    stored = read_properties(storage)
+    assert stored.pop("hoodie.table.timeline.timezone") == "UTC"
+    replace_properties(Metadata(storage), stored)
+    t = mdt.open(storage)
+    t.upsert(batch([3, 61], 4))
+    assert named(storage) == ALL  # an instant of the index shows that it is UTC
+    shift = pc.add(pa.array([3_600_000]), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        sampled = shared_metadata.sampled_times
+        patch.setattr(
+            shared_metadata, "sampled_times", lambda *given: pc.add(sampled(*given), shift[0])
+        )
+        t.upsert(batch([3, 62], 5))
+    assert named(storage) == kept
+
+
+@pytest.mark.parametrize("name", ["cow_v9_txns_simple_meta", "mor_avro_v9_txns_complex_meta"])
+def test_bounds_of_partitions_of_hudis_own_table_contain_our_rows(name, tmp_path):
+    path = fixture(name, tmp_path)
+    storage, t = LocalStorage(str(path)), mdt.adopt(path)
+    row = t.scan(limit=1).to_arrow()
+    amount = row.schema.field("amount")
+    highest = pa.array([Decimal("99999.99")], amount.type)
+    t.upsert(row.set_column(row.schema.get_field_index("amount"), amount, highest))
+    assert named(storage) >= {"files", "column_stats", "partition_stats"}
+    assert problems(storage) == ()
+    paths = t.files()["partition"].to_pylist()
+    bounds = column_statistics(read_partition(storage, "partition_stats"), paths)
+    rows, count = t.scan(columns=[*t.schema.names, "_hoodie_partition_path"]).to_arrow(), 0
+    for partition in set(rows["_hoodie_partition_path"].to_pylist()):
+        of_partition = rows.filter(pc.equal(rows["_hoodie_partition_path"], partition))
+        for column in t.schema.names:
+            found = bounds.get((partition, column))
+            within = found and found.bounds(of_partition.schema.field(column).type)
+            for value in map(comparable, of_partition[column]) if within else ():
+                assert within[0] <= value <= within[1], (partition, column)
+                count += 1
+    assert count > 20
+
+
+@versions
+def test_check_reports_what_the_listing_lacks_and_repair_removes_it(version):
+    storage = shared(version)
+    t = mdt.open(storage)
+    t.upsert(batch([1, 71], 3))
+    forget(storage, version)
+    [problem] = mdt.open(storage).check().problems
+    assert "lacks instants" in problem.text
+    assert mdt.repair(storage).ok and named(storage) == set()
+    assert mdt.open(storage).check().ok
