@@ -13,7 +13,7 @@ Source: Apache Hudi 1.2, ``HoodieBackedTableMetadataWriter.java``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -55,6 +55,7 @@ from mdt.hudi.metadata_table_files import (
     Slice,
 )
 from mdt.hudi.properties import PENDING_METADATA_PARTITIONS
+from mdt.hudi.read import hfile
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.index_partition import (
     IndexPartition,
@@ -84,12 +85,11 @@ _LOGS_MAX = 100
 compact it after 10 deltacommits, so none has written for long.
 """
 _SCHEMAS = {
-    FILES: SCHEMA,
     COLUMN_STATS: STATS_SCHEMA,
     PARTITION_STATS: STATS_SCHEMA,
     RECORD_INDEX: INDEX_SCHEMA,
 }
-"""Partitions that commits can keep -> Avro schema of their records."""
+"""Partitions besides ``files`` that commits can keep -> Avro schema of their records."""
 _CANNOT_JOIN = "V1"
 """Version of column statistics of which Hudi 1.2 cannot join the bounds of timestamps."""
 _INDEX_PREFIX = "record-index"
@@ -109,13 +109,29 @@ def lost_partitions(metadata: Metadata, snapshot: Snapshot) -> set[str]:
     """
     if not is_shared(metadata, snapshot):
         return set()
-    named = partitions_in(metadata.watch.properties or {})
+    return lost_partitions_of(metadata.storage, snapshot.definition, _instants(snapshot))
+
+
+def lost_partitions_of(
+    storage: Storage, definition: TableDefinition, instants: Collection[str]
+) -> set[str]:
+    """Return the partitions of a metadata table that commits cannot keep, if the table in
+    ``storage`` is adopted with ``definition``.
+
+    Args:
+        instants: Instants of its live base files.
+
+    Raises Corrupt if the properties of the table cannot be read, and Unavailable.
+    """
+    named = partitions_in(load_properties(storage).stored)
+    if not named:
+        return named
     try:
-        table = _load(metadata)
+        table = _load(storage)
         table.require_in_step()
-        return named - table.kept(snapshot)
+        return named - table.kept(definition, instants)
     except DAMAGE as error:
-        _warn(metadata, error)
+        _warn(storage, error)
         return named
 
 
@@ -147,19 +163,23 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     if not is_shared(metadata, newest) or not publish.has_instant(record):
         return
     try:
-        _load(metadata).add(metadata, record, newest)
+        _load(metadata.storage).add(metadata, record, newest)
     except DAMAGE as error:
         if record.header["operation"] != WITHOUT_FILES:
-            _warn(metadata, error)
+            _warn(metadata.storage, error)
             remove_metadata_table(metadata)
 
 
-def _warn(metadata: Metadata, error: Exception) -> None:
-    logs.METADATA.warning("%s: cannot keep Hudi's metadata table: %s", metadata.storage.url, error)
+def _instants(snapshot: Snapshot) -> list[str]:
+    instants: list[str] = snapshot.files.column("instant").unique().to_pylist()
+    return instants
 
 
-def _load(metadata: Metadata) -> _SharedTable:
-    storage = metadata.storage
+def _warn(storage: Storage, error: Exception) -> None:
+    logs.METADATA.warning("%s: cannot keep Hudi's metadata table: %s", storage.url, error)
+
+
+def _load(storage: Storage) -> _SharedTable:
     properties = load_properties(storage)
     data = load_timeline(storage, properties)
     table = load_metadata_table(storage)
@@ -211,7 +231,12 @@ class _SharedTable:
             if last >= record.completion:
                 raise Unsupported(f"it has the commit {last}, after that of {own}")
 
-    def kept(self, snapshot: Snapshot, record: CommitRecord | None = None) -> set[str]:
+    def kept(
+        self,
+        definition: TableDefinition,
+        instants: Collection[str],
+        record: CommitRecord | None = None,
+    ) -> set[str]:
         """Return the partitions that commits can keep.
 
         If a partition is missing that a writer of Hudi wants to keep, and something is pending, it
@@ -219,46 +244,47 @@ class _SharedTable:
         none.
 
         Args:
-            snapshot: The snapshot before a commit or, with its ``record``, after it.
+            definition: Before a commit or, with its ``record``, after it.
+            instants: Instants of live files.
 
         Raises Corrupt and Missing.
         """
         named = partitions_in(self.properties.stored)
         kept = named & {FILES}
-        if RECORD_INDEX in named and self._keeps_record_index(snapshot):
+        if RECORD_INDEX in named and self._keeps_record_index(definition, instants):
             kept.add(RECORD_INDEX)
-        indexed = self._indexed(snapshot.definition) if COLUMN_STATS in named else None
-        if indexed is not None and self._has_bounds(snapshot.definition, indexed, record):
+        indexed = self._indexed(definition) if COLUMN_STATS in named else None
+        if indexed is not None and self._has_bounds(definition, indexed, record):
             kept.add(COLUMN_STATS)
             if indexed.form.version != _CANNOT_JOIN:
                 kept |= named & {PARTITION_STATS}
         is_partial = kept != named and self.properties.layout == 1
         return set() if is_partial else kept
 
-    def _keeps_record_index(self, snapshot: Snapshot) -> bool:
+    def _keeps_record_index(self, definition: TableDefinition, instants: Collection[str]) -> bool:
         """Return True if the record index has the file group of each key in the whole table."""
-        if hudi_record_index.problem(snapshot.definition):
+        if hudi_record_index.problem(definition):
             return False
         if [*self._slices(RECORD_INDEX)] != [_INDEX_PREFIX]:
             return False
-        return self.properties.time_zone == "UTC" or self._has_times_in_utc(snapshot)
+        return self.properties.time_zone == "UTC" or self._has_times_in_utc(instants)
 
-    def _has_times_in_utc(self, snapshot: Snapshot) -> bool:
+    def _has_times_in_utc(self, instants: Collection[str]) -> bool:
         """Return True if the record index has an instant of the table, read in UTC.
 
         Hudi's writers take a key with another instant for new, and insert its row again.
         """
-        instants = {*self.data.completed, *snapshot.files.column("instant").to_pylist()}
-        known = pa.array([date_us(instant) // 1000 for instant in instants], pa.int64())
+        times = [date_us(instant) // 1000 for instant in {*self.data.completed, *instants}]
+        known = pa.array(times, pa.int64())
         index = IndexPartition(self.storage, self.table, self.data, RECORD_INDEX)
         for number in range(index.size(_INDEX_PREFIX)):
             group = index.group(_INDEX_PREFIX, number)
             files = [block for block in group.blocks if not isinstance(block, pa.Array)]
             if group.base is not None:
                 files.append((group.base, schema_of(group.base)))
-            times = [sampled_times(file, schema) for file, schema in files if file.count]
-            if times:
-                return bool(pc.any(pc.is_in(pa.concat_arrays(times), known)).as_py())
+            sampled = [sampled_times(file, schema) for file, schema in files if file.count]
+            if sampled:
+                return bool(pc.any(pc.is_in(pa.concat_arrays(sampled), known)).as_py())
         return True  # no key has an instant
 
     def _indexed(self, definition: TableDefinition) -> Indexed | None:
@@ -291,18 +317,17 @@ class _SharedTable:
             return  # an earlier publisher has put it
         self.require_in_step(record)
         after = newest if newest.seq == record.seq else metadata.state(record.seq)
-        kept = self.kept(after, record)
+        kept = self.kept(after.definition, _instants(after), record)
         if FILES not in kept:
             raise Unsupported("commits of mdt cannot keep all of its partitions")
         files: list[tuple[Slice, NewFile]] = []
         contents: list[tuple[str, bytes]] = []
         for partition in sorted(kept):
-            entries = self._entries(metadata, record, after, partition)
-            for file_slice, part in self._distributed(partition, entries):
-                older, name = self._next_log_file(record, partition, file_slice)
-                data = older.group.log_file(part, record.instant)
-                files.append((older, NewFile(name, len(data), len(part))))
-                contents.append((older.group.path(name), data))
+            for group, file_slice, entries in self._changes(metadata, record, after, partition):
+                older, name = self._next_log_file(record, group, file_slice)
+                data = group.log_file(entries, record.instant)
+                files.append((older, NewFile(name, len(data), len(entries))))
+                contents.append((group.path(name), data))
         is_before_removal = record.header["operation"] == WITHOUT_FILES
         if kept != partitions_in(self.properties.stored) and not is_before_removal:
             name_partitions(metadata, self.properties.stored, kept)
@@ -311,39 +336,52 @@ class _SharedTable:
         self.storage.together(*(partial(put, *file) for file in (*contents, *pending)))
         put(*done)
 
-    def _entries(
+    def _changes(
         self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
-    ) -> pa.RecordBatch:
-        """Return the entries of a record, sorted by key."""
-        if partition == RECORD_INDEX:
-            return hudi_record_index.record_entries(metadata, record, after)
-        if partition in (COLUMN_STATS, PARTITION_STATS):
-            indexed = self._indexed(after.definition)
-            assert indexed is not None, "the partition is kept"
-            entries_of = record_entries if partition == COLUMN_STATS else partition_entries
-            return entries_of(record, after.definition, indexed)
-        return table_files.records(*listing_changes(record))
-
-    def _distributed(
-        self, partition: str, entries: pa.RecordBatch
-    ) -> Iterator[tuple[FileSlice, pa.RecordBatch]]:
-        """Yield the file slices that get entries, and these. One of ``files`` gets them always."""
+    ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
+        """Yield the file groups that a record changes, and their entries, sorted by key."""
         [slices] = self._slices(partition).values()
         if partition == FILES:
-            if len(slices[0].logs) >= _LOGS_MAX:
-                raise Unsupported(f"no writer of Hudi has compacted it for {_LOGS_MAX} commits")
-            yield slices[0], entries
+            yield self._listing(slices[0], record)
             return
+        entries = self._entries(metadata, record, after, partition)
         keys = [key.decode() for key in entries["key"].to_pylist()]
         numbers = group_numbers(keys, len(slices))
         for number in np.unique(numbers).tolist():
-            yield slices[number], entries.take(pa.array(np.flatnonzero(numbers == number)))
+            group = Group(partition, slices[number].file_id, _SCHEMAS[partition])
+            chosen = pa.array(np.flatnonzero(numbers == number))
+            yield group, slices[number], entries.take(chosen)
+
+    def _listing(
+        self, file_slice: FileSlice, record: CommitRecord
+    ) -> tuple[Group, FileSlice, pa.RecordBatch]:
+        """Return the file group of ``files``, and its entries, in the schema of its base file:
+        hudi-rs 0.5 reads all files of a slice with that.
+        """
+        if len(file_slice.logs) >= _LOGS_MAX:
+            raise Unsupported(f"no writer of Hudi has compacted it for {_LOGS_MAX} commits")
+        schema = SCHEMA
+        if file_slice.base is not None:
+            path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
+            schema = schema_of(hfile.open_object(self.storage, path, file_slice.base.size))
+        entries = table_files.records(*listing_changes(record), schema)
+        return Group(FILES, file_slice.file_id, schema), file_slice, entries
+
+    def _entries(
+        self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
+    ) -> pa.RecordBatch:
+        """Return the entries of a record in a partition besides ``files``, sorted by key."""
+        if partition == RECORD_INDEX:
+            return hudi_record_index.record_entries(metadata, record, after)
+        indexed = self._indexed(after.definition)
+        assert indexed is not None, "the partition is kept"
+        entries_of = record_entries if partition == COLUMN_STATS else partition_entries
+        return entries_of(record, after.definition, indexed)
 
     def _next_log_file(
-        self, record: CommitRecord, partition: str, file_slice: FileSlice
+        self, record: CommitRecord, group: Group, file_slice: FileSlice
     ) -> tuple[Slice, str]:
         """Return a slice without a log file of the record, and the name of that log file."""
-        group = Group(partition, file_slice.file_id, _SCHEMAS[partition])
         token = 0 if record.token is None else record.token  # no writer of Hudi has it
         others = []
         for log in file_slice.logs:

@@ -16,10 +16,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,6 +36,7 @@ from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
 from mdt.hudi.metadata_record_schema import FILE, LOCATION, TABLE_SCHEMA, TEXT
 from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.read.metadata_state import FOLDER
+from mdt.hudi.read.untrusted_avro import write_values
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 
 FILES, COLUMN_STATS, RECORD_INDEX = "files", "column_stats", "record_index"
@@ -71,7 +70,6 @@ STATS_SCHEMA = _schema(column_stats_records.FIELD)
 """Avro schema of the records of ``column_stats``."""
 INDEX_SCHEMA = _schema(LOCATION)
 """Avro schema of the records of ``record_index``."""
-_PARSED = fastavro.parse_schema(json.loads(SCHEMA))
 
 Names = Mapping[str, int | None]
 """Name of a file -> its size in bytes, or None if it is deleted."""
@@ -339,12 +337,17 @@ class NewFile:
     count: int
 
 
-def records(changes: Listing, partitions: Iterable[str] | None) -> pa.RecordBatch:
+def records(
+    changes: Listing, partitions: Iterable[str] | None, schema: str = SCHEMA
+) -> pa.RecordBatch:
     """Return the entries for changed names, sorted by key.
 
     Args:
         partitions: Paths of partitions, with those that may be new. A base file needs all. None
             for a log file without new ones.
+        schema: Avro schema of the records, which may be that of another writer.
+
+    Raises Corrupt for a schema without the fields of a record.
     """
     rows: dict[str, tuple[int, Names]] = {}
     for path, names in changes.items():
@@ -352,19 +355,18 @@ def records(changes: Listing, partitions: Iterable[str] | None) -> pa.RecordBatc
     if partitions is not None:
         paths = {path or _NO_PARTITION: 0 for path in partitions}
         rows[_PARTITIONS] = (_TYPE_PARTITIONS, paths)
-    pairs = sorted((key.encode(), _value(*row)) for key, row in rows.items())
-    columns = [[pair[place] for pair in pairs] for place in (0, 1)]
+    ordered = sorted(rows, key=str.encode)
+    values = write_values((_record(*rows[key]) for key in ordered), schema, f"{FOLDER}/{FILES}")
+    columns = [key.encode() for key in ordered], values
     return pa.record_batch([pa.array(c, pa.large_binary()) for c in columns], schema=ENTRIES)
 
 
-def _value(kind: int, names: Names) -> bytes:
-    """Return the value of a record. The key in it is empty, because the entry has the key."""
+def _record(kind: int, names: Names) -> dict[str, Any]:
+    """Return a record. The key in it is empty, because the entry has the key."""
     infos = {
         name: {"size": names[name] or 0, "isDeleted": names[name] is None} for name in sorted(names)
     }
-    out = BytesIO()
-    fastavro.schemaless_writer(out, _PARSED, {"key": "", "type": kind, "filesystemMetadata": infos})
-    return out.getvalue()
+    return {"key": "", "type": kind, "filesystemMetadata": infos}
 
 
 def _created_ms(instant: str) -> int:

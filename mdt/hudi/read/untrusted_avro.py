@@ -134,6 +134,32 @@ def read_values(
         raise Corrupt(f"damaged Avro records: {problem}", path=path) from error
 
 
+def write_values(records: Iterable[dict[str, Any]], schema: str, path: str) -> list[bytes]:
+    r"""Return each of ``records`` encoded with the schema of another writer. Missing fields are
+    null.
+
+    Args:
+        schema: JSON text of the schema, of the file at ``path``.
+
+    Raises Corrupt if the schema has no place for a record.
+
+    >>> schema = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}]}'
+    >>> write_values([{"id": "a"}], schema, "a.log")
+    [b'\x02a']
+    """
+    values = []
+    try:
+        stored = _schema(schema.encode())
+        for record in records:
+            content = BytesIO()
+            fastavro.schemaless_writer(content, stored, record)
+            values.append(content.getvalue())
+    except DAMAGE as error:
+        problem = str(error)[:200] or repr(error)
+        raise Corrupt(f"its schema has no place for a record: {problem}", path=path) from error
+    return values
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mdt import create_table
 from mdt.commit import publish
-from mdt.commit.metadata_partitions import PARTITIONS
+from mdt.commit.shared_metadata import lost_partitions_of
 from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.formats.registry import formats_of, refuse_folders
@@ -57,7 +57,8 @@ class AdoptionPlan:
         key_index: The key index.
         indexes: The skipping indexes.
         formats: The table formats, of which those besides Hudi are added at the end.
-        removes_metadata_table: True if Hudi's metadata table is removed before the first write.
+        lost_partitions: Partitions of Hudi's metadata table that the first write removes, because
+            commits of mdt cannot keep them. Hudi's next writer makes them again.
         compacts: True if file groups with log files are compacted at the end.
         seconds: Estimated time, from a trial with a few file groups.
     """
@@ -69,7 +70,7 @@ class AdoptionPlan:
     key_index: str
     indexes: tuple[str, ...]
     formats: tuple[str, ...]
-    removes_metadata_table: bool
+    lost_partitions: tuple[str, ...]
     compacts: bool
     seconds: float
 
@@ -146,6 +147,7 @@ def plan_adoption(
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
     bases = [one.base.size for one in state.slices if one.base is not None]
     logs = [log.size for one in state.slices for log in one.logs]
+    instants = {one.base.instant for one in state.slices if one.base is not None}
     plan = AdoptionPlan(
         len(state.slices),
         sum(bases),
@@ -154,7 +156,7 @@ def plan_adoption(
         definition.key_index,
         definition.indexes,
         all_formats,
-        PARTITIONS in table.stored,
+        tuple(sorted(lost_partitions_of(storage, definition, instants))),
         compact,
         _trial_seconds(storage, state, schema, definition.schema) if is_dry else 0.0,
     )
