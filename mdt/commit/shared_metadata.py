@@ -39,6 +39,7 @@ from mdt.commit.metadata_partitions import (
 from mdt.commit.operation import WITHOUT_FILES
 from mdt.errors import Unsupported
 from mdt.hudi import metadata_table_files as table_files
+from mdt.hudi.column_stats_records import FORMS
 from mdt.hudi.file_names import ANY_LOG, parse_log
 from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
@@ -90,8 +91,6 @@ _SCHEMAS = {
     RECORD_INDEX: INDEX_SCHEMA,
 }
 """Partitions besides ``files`` that commits can keep -> Avro schema of their records."""
-_CANNOT_JOIN = "V1"
-"""Version of column statistics of which Hudi 1.2 cannot join the bounds of timestamps."""
 _INDEX_PREFIX = "record-index"
 """Begin of the names of file groups of a record index of the whole table."""
 
@@ -255,9 +254,7 @@ class _SharedTable:
             kept.add(RECORD_INDEX)
         indexed = self._indexed(definition) if COLUMN_STATS in named else None
         if indexed is not None and self._has_bounds(definition, indexed, record):
-            kept.add(COLUMN_STATS)
-            if indexed.form.version != _CANNOT_JOIN:
-                kept |= named & {PARTITION_STATS}
+            kept |= named & {COLUMN_STATS, PARTITION_STATS}
         is_partial = kept != named and self.properties.layout == 1
         return set() if is_partial else kept
 
@@ -288,9 +285,14 @@ class _SharedTable:
         return True  # no key has an instant
 
     def _indexed(self, definition: TableDefinition) -> Indexed | None:
-        """Return what the column statistics have."""
+        """Return what the column statistics have, or None if they cannot be kept.
+
+        Hudi 1.2 has two forms of timestamps in version 8, and cannot join them.
+        """
         fields = load_definitions(self.storage, self.properties).record(COLUMN_STATS)
-        return None if fields is None else Indexed.of_definition(definition, fields)
+        indexed = None if fields is None else Indexed.of_definition(definition, fields)
+        has_one_form = indexed is None or indexed.form is FORMS[9] or self.properties.layout == 1
+        return indexed if has_one_form else None
 
     def _has_bounds(
         self, definition: TableDefinition, indexed: Indexed, record: CommitRecord | None
