@@ -397,6 +397,7 @@ def _roll_back_overtaken(metadata: Metadata, record: CommitRecord, snapshot: Sna
         record.seq,
         record.instant,
     )
+    remove_metadata_table(metadata)  # which may list its files
     files = record.table("files")
     names = zip(files["partition"].to_pylist(), files["name"].to_pylist(), strict=True)
     written = (paths.data_file(*name) for name in names)

@@ -179,8 +179,9 @@ def read_metadata_table(path: Path, *, is_ours: bool) -> None:
     """
     if not partitions_in(read_properties(LocalStorage(str(path))) or {}):
         return
-    report = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check()
-    assert report.ok, report.problems
+    found = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems
+    # a restore of Hudi also removes the files of indexes that are newer than the restored state
+    assert [problem for problem in found if "has no files" not in problem.text] == []
     count("looks at a metadata table after a step of " + ("mdt" if is_ours else "Hudi"))
 
 
