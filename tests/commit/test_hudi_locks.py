@@ -9,7 +9,6 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from hidden import HiddenMetadata
 from other_writer import OtherWriter
 from pausing import PausedBefore
 from refusals import refused
@@ -20,10 +19,8 @@ from mdt import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.commit import hudi_locks
 from mdt.config import parse_options
 from mdt.hudi import timeline
-from mdt.hudi.properties import METADATA_PARTITIONS
 from mdt.limits import LOCK_BYTES_MAX, LOCK_VALID_SECONDS
 from mdt.metadata.files import paths
-from mdt.metadata.history.foreign_writers import read_properties
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -233,13 +230,10 @@ class BeforeCommit(FaultyStorage):
         return super().put_passing(path, data)
 
 
-def locked_tables(table_type="MERGE_ON_READ", wait_ms=500, **named):
-    """Return the table of another writer, the same table adopted with a lock, and the storage.
-
-    named: Arguments of :func:`mdt.create`.
-    """
+def locked_tables(table_type="MERGE_ON_READ", wait_ms=500):
+    """Return the table of another writer, the same table adopted with a lock, and the storage."""
     storage = MemoryStorage()
-    theirs = other_table(storage, table_type, **named)
+    theirs = other_table(storage, table_type)
     theirs.upsert(batch(list(range(10)), 1))
     options = {"mdt.lock.provider": FILE, "mdt.services.auto": False}
     mdt.adopt(storage, options=options)
@@ -570,30 +564,6 @@ def test_a_commit_that_hudi_has_overtaken_is_rolled_back():
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
     ours.upsert(batch([1], 9))
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
-
-
-def test_a_metadata_table_that_has_an_overtaken_commit_is_removed():
-    options = {"hoodie.metadata.enable": "true"}
-    theirs, _, storage = locked_tables("MERGE_ON_READ", options=options)
-
-    class Dying(FaultyStorage):
-        def put_if_absent(self, path, data):
-            if path.endswith(".deltacommit") and "metadata" not in path:
-                self.crashed = True
-                raise Crash
-            return super().put_if_absent(path, data)
-
-    with pytest.raises(Crash):
-        mdt.open(Dying(storage)).upsert(batch([1], 5))
-    storage.delete(paths.hudi_lock())
-    overtaking = theirs.anew()
-    overtaking.metadata.watch._begun = ()
-    overtaking.upsert(batch([1, 2], 7))
-    assert METADATA_PARTITIONS in read_properties(storage)
-    ours = mdt.open(storage)
-    ours.refresh()
-    assert METADATA_PARTITIONS not in read_properties(storage)
-    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours) and ours.check().ok
 
 
 def test_partitions_that_hudi_has_removed_are_marked_again():

@@ -27,6 +27,7 @@ from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.index_partition import Decode, IndexPartition
 from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.hudi.timeline import REQUESTED, Instant
+from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage
@@ -253,3 +254,29 @@ def test_check_reports_what_the_listing_lacks_and_repair_removes_it(version):
     assert "lacks instants" in problem.text
     assert mdt.repair(storage).ok and named(storage) == set()
     assert mdt.open(storage).check().ok
+
+
+class DyingAtTheEnd(FaultyStorage):
+    """Dies before the completed instant of the table."""
+
+    def put_if_absent(self, path, data):
+        if path.endswith(".deltacommit") and FOLDER not in path:
+            self.crashed = True
+            raise Crash
+        return super().put_if_absent(path, data)
+
+
+def test_one_that_has_an_overtaken_commit_is_removed():
+    lock = {"mdt.lock.provider": "file_system", "mdt.services.auto": False}
+    storage = shared(6, options=lock)
+    with pytest.raises(Crash):
+        mdt.open(DyingAtTheEnd(storage)).upsert(batch([1], 5))
+    storage.delete(paths.hudi_lock())
+    overtaking = mdt.open(OtherWriter(storage))
+    overtaking.metadata.watch._begun = ()
+    overtaking.upsert(batch([1, 2], 7))
+    assert named(storage)
+    ours = mdt.open(storage)
+    ours.refresh()
+    assert named(storage) == set()
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours) and ours.check().ok

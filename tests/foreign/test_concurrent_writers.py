@@ -17,14 +17,18 @@ import pyarrow as pa
 import pytest
 from compare_states import EQUAL, difference
 from counting import count
+from hidden import HiddenMetadata
 from hudi import HudiTable
-from hudi_kinds import PARQUET_LOGS
+from hudi_kinds import METADATA_TABLE, PARQUET_LOGS
 from hudi_session import HudiSession, Refused
 from hudi_table import COW, MOR
 
 import mdt
+from mdt.commit.metadata_partitions import partitions_in
 from mdt.errors import Conflict, Unsupported
 from mdt.hudi.avro_schema import META_FIELDS
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.stores.storage import LocalStorage
 
 WRITES = int(os.environ.get("MDT_HUDI_CONCURRENT", "8"))
 KEYS = 60
@@ -84,8 +88,14 @@ class HudisWriter(threading.Thread):
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize(
     ("kind", "more"),
-    [(COW, {}), (MOR, COMPACTING), (MOR, COMPACTING | PARQUET_LOGS)],
-    ids=["cow", "mor_avro", "mor_parquet"],
+    [
+        (COW, {}),
+        (COW, METADATA_TABLE),
+        (MOR, COMPACTING),
+        (MOR, COMPACTING | METADATA_TABLE),
+        (MOR, COMPACTING | PARQUET_LOGS),
+    ],
+    ids=["cow", "cow_metadata", "mor_avro", "mor_metadata", "mor_parquet"],
 )
 def test_writers_with_a_lock_lose_no_rows(kind, more, version, tmp_path):
     path = tmp_path / "shared"
@@ -106,6 +116,10 @@ def test_writers_with_a_lock_lose_no_rows(kind, more, version, tmp_path):
         batches = HudiTable(str(path)).read()
         assert difference(rows, pa.Table.from_batches(map(pa.record_batch, batches))) == EQUAL
         assert t.check().ok, t.check().problems
+        if METADATA_TABLE.items() <= more.items():
+            storage = LocalStorage(str(path))
+            assert "files" in partitions_in(read_properties(storage))
+            assert mdt.open(HiddenMetadata(storage)).check().problems == ()
     assert not (path / ".hoodie" / "lock").exists()
     for name, number in (theirs.outcomes + outcomes).items():
         count(f"concurrent writes: {name}", number)
