@@ -28,9 +28,9 @@ def definition_of(table: TableProperties, columns: pa.Schema, storage: Storage) 
     partition_by = table.partition_fields
     if not set(partition_by) <= set(columns.names):
         partition_by = ()
-    ordering = None
-    if len(table.ordering_fields) == 1 and table.ordering_fields[0] in columns.names:
-        [ordering] = table.ordering_fields
+    ordering = table.ordering_fields
+    if not set(ordering) <= set(columns.names):
+        ordering = ()
     key = table.key_fields if set(table.key_fields) <= set(columns.names) else ()
     return TableDefinition(
         storage.random_hex(16),

@@ -352,7 +352,7 @@ class Writing(Handle):
             if (
                 assignments is not None
                 and begun.definition.is_mor
-                and begun.definition.ordering in assignments.names
+                and not set(begun.definition.ordering).isdisjoint(assignments.names)
             ):
                 warnings = late.write_bytes.rewriting_warning(
                     result.files_rewritten,

@@ -110,9 +110,7 @@ def plan_adoption(
     missing -= set(columns.names)
     if missing:
         raise Unsupported(f"the field {min(missing)!r} is not a top-level column", hint=_READ)
-    ordering = None
-    if table.merge_mode == EVENT_TIME:
-        [ordering] = table.ordering_fields
+    ordering = table.ordering_fields if table.merge_mode == EVENT_TIME else ()
     buckets = _buckets(state)
     if key_index is None and buckets:
         given = parse_options(options)
@@ -216,8 +214,6 @@ def _reason(table: TableProperties) -> str:
         return "it has no meta columns (hoodie.populate.meta.fields=false)"
     if not table.key_fields:
         return "Hudi generates its keys"
-    if table.merge_mode == EVENT_TIME and len(table.ordering_fields) > 1:
-        return f"it has several ordering fields: {', '.join(table.ordering_fields)}"
     if _path_generator(table) not in _KEY_GENERATORS or table.slash_separated_dates:
         return f"mdt does not make partition paths as its key generator {table.key_generator} does"
     if table.partial_update or table.delete_mark != ("", ""):
