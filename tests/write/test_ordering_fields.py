@@ -82,12 +82,11 @@ def test_a_partial_upsert_has_all_ordering_fields_or_none(tmp_path):
     assert held(table) == {"a": (5, "m", 2), "b": (5, "n", 1)}
 
 
-@pytest.mark.parametrize("row", ["a null m 1", "a 5 null 1"])
-def test_no_ordering_field_is_null(row):
-    id, at, part, v = row.replace("null", "-").split()
-    rows = pa.table({"id": [id], "at": [None if at == "-" else 5], "part": [None], "v": [int(v)]})
+@pytest.mark.parametrize("name", ["at", "part"])
+def test_no_ordering_field_is_null(name):
+    row = {"id": "a", "at": 5, "part": "m", "v": 1, name: None}
     with pytest.raises(Invalid, match="ordering field is null in 1 rows"):
-        created(MemoryStorage()).upsert(rows.cast(SCHEMA))
+        created(MemoryStorage()).upsert([row])
 
 
 def test_version_6_and_options_that_compare_words_have_one_field():
