@@ -27,7 +27,7 @@ from mdt.formats import keeping as other_formats
 from mdt.formats.registry import FOLDERS, refuse_columns
 from mdt.formats.uris import location_of
 from mdt.hudi import partitions, record_keys, timeline
-from mdt.hudi.avro_schema import avro_schema
+from mdt.hudi.avro_schema import RECORD_KEY, avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
@@ -94,7 +94,7 @@ def define(
     hudi_locks.lock_of(storage, parsed)  # raises for a lock that this storage does not have
     index_name, scope_name = key_indexes.choose(key_index, scope, parsed)
     scope = one_of("scope", scope_name, ("partition", "table"))
-    stored = declared.stored_schema(columns)
+    stored = declared.stored_schema(columns, {RECORD_KEY}.intersection(key))
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
     key, partition_by = (
@@ -330,9 +330,14 @@ def _own_names(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str,
 
 def create(storage: Storage, definition: TableDefinition) -> None:
     """Write commit record 0 and Hudi's files of an empty table. Raises Invalid if a table
-    exists, and Unsupported for several ordering fields in version 6.
+    exists, and Unsupported for several ordering fields in version 6, and for
+    generated keys.
     """
     refuse_to_create(storage)
+    if definition.has_generated_keys:
+        raise Unsupported(
+            "mdt creates no tables with generated keys", hint="name key columns: key=['id']"
+        )
     if definition.hudi_version == 6 and len(definition.ordering) > 1:
         raise Unsupported(
             "tables of version 6 have one ordering field, because Hudi before 1.1 knows no others",

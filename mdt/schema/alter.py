@@ -422,7 +422,7 @@ def _new_version(
     definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion
 ) -> SchemaVersion:
     declared = pa.schema([node.field() for node in tree.children])
-    stored = declared_types.stored_schema(declared)
+    stored = declared_types.stored_schema(declared, definition.key)
     versions = definition.versions or (definition.version,)
     if len(versions) >= SCHEMA_VERSIONS_MAX:
         raise Invalid(

@@ -28,7 +28,7 @@ from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, s
 FORMAT_VERSION = 7
 """Version of everything below ``.hoodie/.mdt/``. Readers refuse newer versions.
 
-Only tables with several ordering fields have this version.
+Only tables with several ordering fields or with generated keys have this version.
 """
 _KEPT_FORMAT = 6
 """Format of tables with other formats, which every writer must keep."""
@@ -43,6 +43,9 @@ _SECRET = re.compile(f"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 
 _FIRST_FIELD_ID = 6
 """Parquet field id of the column with id 0. The five meta columns have smaller ones."""
+
+GENERATED_KEY = "_hoodie_record_key"
+"""The key column of tables whose keys Hudi generates. In files, it is a meta column."""
 
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -107,6 +110,11 @@ class TableDefinition:
     def is_mor(self) -> bool:
         """True for merge-on-read tables, where updates are written to log files."""
         return self.table_type == MERGE_ON_READ
+
+    @property
+    def has_generated_keys(self) -> bool:
+        """True if Hudi makes the record keys, and not of columns."""
+        return GENERATED_KEY in self.key
 
     @property
     def is_global(self) -> bool:
@@ -454,7 +462,7 @@ def _format_json(definition: TableDefinition) -> dict[str, Any]:
         header: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
     else:
         header = {"format": _KEYED_FORMAT, "key_hash": key_hash_json(key_hash)}
-    if len(definition.ordering) > 1:
+    if len(definition.ordering) > 1 or definition.has_generated_keys:
         header["format"] = FORMAT_VERSION
     elif definition.other_formats:
         header["format"] = _KEPT_FORMAT
