@@ -555,10 +555,10 @@ class CallOptions:
         "hoodie.datasource.write.partitionpath.field hoodie.table.partition.fields"
         " __partition_columns",
     )
-    ordering: str | None = _fixed(
+    ordering: tuple[str, ...] | None = _fixed(
         None,
-        "column whose larger value wins if a key is written twice",
-        COLUMN,
+        "columns whose larger values win if a key is written twice",
+        COLUMNS,
         "hoodie.datasource.write.precombine.field hoodie.table.precombine.field"
         " hoodie.table.ordering.fields precombinefield orderingfields",
     )

@@ -27,11 +27,11 @@ from mdt.formats import keeping as other_formats
 from mdt.formats.registry import FOLDERS, refuse_columns
 from mdt.formats.uris import location_of
 from mdt.hudi import partitions, record_keys, timeline
-from mdt.hudi.avro_schema import avro_schema
+from mdt.hudi.avro_schema import RECORD_KEY, avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
-from mdt.metadata.files.key_map import has_whole_words, orderable
+from mdt.metadata.files.key_map import orderable, words_decide
 from mdt.metadata.history.other_tables import refuse_to_create
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
@@ -73,7 +73,7 @@ def define(
     *,
     key: Sequence[str],
     partition_by: Sequence[str],
-    ordering: str | None,
+    ordering: str | Sequence[str] | None,
     table_type: str,
     key_index: str | None,
     scope: str | None,
@@ -87,41 +87,37 @@ def define(
     """
     key = texts("key", key, "['id']")
     partition_by = texts("partition_by", partition_by, "['city']")
-    if ordering is not None and not isinstance(ordering, str):
-        raise Invalid(
-            f"ordering takes the name of one column, not a {type(ordering).__name__}",
-            hint="write ordering='ts'",
-        )
+    ordering = texts("ordering", () if ordering is None else ordering, "'ts'")
     table_type = _table_type(table_type)
     options = _with_formats(_with_version(options, version), formats)
     parsed = parse_options(options)
     hudi_locks.lock_of(storage, parsed)  # raises for a lock that this storage does not have
     index_name, scope_name = key_indexes.choose(key_index, scope, parsed)
     scope = one_of("scope", scope_name, ("partition", "table"))
-    stored = declared.stored_schema(columns)
+    stored = declared.stored_schema(columns, {RECORD_KEY}.intersection(key))
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
     key, partition_by = (
         _own_names("key", key, stored),
         _own_names("partition_by", partition_by, stored),
     )
-    if ordering is not None:
-        (ordering,) = _own_names("ordering", (ordering,), stored)
+    ordering = _own_names("ordering", ordering, stored)
     key_index = key_indexes.with_buckets(key_indexes.stored_spec(index_name), parsed, key)
     # Raises for types that cannot be keys.
     record_keys.record_keys(stored.empty_table(), key)
     _check_partitions(parsed, stored, key, partition_by)
-    if ordering is not None and not orderable(stored.field(ordering).type):
-        raise Invalid(
-            f"the ordering field {ordering!r} has type {stored.field(ordering).type}, which is not"
-            " supported",
-            hint=(
-                "use an integer (but not uint64), a float, a decimal of up to 18 digits, a date,"
-                " a timestamp or a string"
-            ),
-        )
+    for name in ordering:
+        if not orderable(stored.field(name).type):
+            raise Invalid(
+                f"the ordering field {name!r} has type {stored.field(name).type}, which is not"
+                " supported",
+                hint=(
+                    "use an integer (but not uint64), a float, a decimal of up to 18 digits, a"
+                    " date, a timestamp or a string"
+                ),
+            )
     _refuse_together(parsed, ordering, partition_by)
-    _refuse_text_order(parsed, ordering, stored)
+    _refuse_inexact_order(parsed, ordering, stored)
     if key_indexes.has_buckets(key_index):
         _refuse_buckets(parsed, scope)
     index_specs = tuple(
@@ -235,11 +231,13 @@ def _refuse_buckets(options: Options, scope: str) -> None:
         )
 
 
-def _refuse_together(options: Options, ordering: str | None, partition_by: Sequence[str]) -> None:
+def _refuse_together(
+    options: Options, ordering: Sequence[str], partition_by: Sequence[str]
+) -> None:
     """Raise Invalid for options that leave open a row's partition or the value it is compared
     with.
     """
-    if options.delete_keeps_ordering and ordering is None:
+    if options.delete_keeps_ordering and not ordering:
         raise Invalid(
             "mdt.delete.keeps.ordering requires an ordering field", hint="add ordering='ts'"
         )
@@ -260,24 +258,23 @@ def _refuse_together(options: Options, ordering: str | None, partition_by: Seque
             "mdt.update.partition.path=false cannot be combined with mdt.keys.repeat",
             hint="leave one of the options out",
         )
-    if ordering in partition_by:
-        raise Invalid(
-            "mdt.update.partition.path=false keeps the values of partition columns, so"
-            f" {ordering!r} cannot be the ordering field",
-            hint="choose another ordering field",
-        )
+    for name in ordering:
+        if name in partition_by:
+            raise Invalid(
+                "mdt.update.partition.path=false keeps the values of partition columns, so"
+                f" {name!r} cannot be the ordering field",
+                hint="choose another ordering field",
+            )
 
 
-def _refuse_text_order(options: Options, ordering: str | None, stored: pa.Schema) -> None:
-    """Raise Invalid if the ordering field is text but the options compare 64-bit ordering words
-    only.
-    """
+def _refuse_inexact_order(options: Options, ordering: Sequence[str], stored: pa.Schema) -> None:
+    """Raise Invalid if the options compare 64-bit ordering words only, which do not decide."""
     compared_alone = options.keys_repeat or options.delete_keeps_ordering
-    if ordering is not None and compared_alone and not has_whole_words(stored.field(ordering).type):
+    if compared_alone and not words_decide(stored, ordering):
         raise Invalid(
-            f"the ordering field {ordering!r} is text, which mdt.keys.repeat and"
-            " mdt.delete.keeps.ordering do not support",
-            hint="choose a number or a timestamp",
+            "mdt.keys.repeat and mdt.delete.keeps.ordering do not support ordering fields that are"
+            f" text or several: {', '.join(ordering)}",
+            hint="choose one number or timestamp",
         )
 
 
@@ -333,9 +330,19 @@ def _own_names(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str,
 
 def create(storage: Storage, definition: TableDefinition) -> None:
     """Write commit record 0 and Hudi's files of an empty table. Raises Invalid if a table
-    exists.
+    exists, and Unsupported for several ordering fields in version 6, and for
+    generated keys.
     """
     refuse_to_create(storage)
+    if definition.has_generated_keys:
+        raise Unsupported(
+            "mdt creates no tables with generated keys", hint="name key columns: key=['id']"
+        )
+    if definition.hudi_version == 6 and len(definition.ordering) > 1:
+        raise Unsupported(
+            "tables of version 6 have one ordering field, because Hudi before 1.1 knows no others",
+            hint="create a table of version 9: version=9",
+        )
     header = {
         "txn": storage.random_hex(16),
         "instant": timeline.instant_text(storage.now_us()),

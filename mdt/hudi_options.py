@@ -128,7 +128,7 @@ _TIME_BASED = _generators("TimestampBased", "TIMESTAMP")
 
 
 def _merges(definition: TableDefinition) -> tuple[str, ...]:
-    if definition.ordering is None:
+    if not definition.ordering:
         return _COMMIT_TIME
     return _EVENT_TIME
 
@@ -192,7 +192,7 @@ _DESCRIBING = (
         "rows are compared by the ordering column of the table",
         None,
         "set ordering in mdt.create, or remove the option",
-        lambda definition: tuple(filter(None, (definition.ordering,))),
+        lambda definition: tuple(filter(None, (",".join(definition.ordering),))),
         "ordering",
     ),
 )

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from mdt.services.layout import cluster_table, compaction, rewriting
     from mdt.services.reclaiming import cleaning, purge
     from mdt.services.reports import format_table, overview, summary, svg
-    from mdt.write import blending, blind_insert, by_name, normalize, overwriting
+    from mdt.write import blending, blind_insert, by_name, generated_keys, normalize, overwriting
     from mdt.write import conditional as write_conditional
     from mdt.write import setting as write_setting
     from mdt.write import written_bytes as write_bytes
@@ -140,6 +140,7 @@ _MODULES = {
     "transaction": "mdt.commit.transaction",
     "transactions": "mdt.metadata.snapshot.transactions",
     "blind_insert": "mdt.write.blind_insert",
+    "generated_keys": "mdt.write.generated_keys",
     "where_filter": "mdt.filters.where",
     "write_bytes": "mdt.write.written_bytes",
     "write_conditional": "mdt.write.conditional",

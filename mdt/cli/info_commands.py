@@ -75,7 +75,7 @@ def _tell_table(t: table.Table) -> None:
         "type": definition.table_type,
         "key": ", ".join(definition.key),
         "partitioned by": ", ".join(definition.partition_by) or "-",
-        "ordering": definition.ordering or "-",
+        "ordering": ", ".join(definition.ordering) or "-",
         "key index": f"{definition.key_index}, unique per {definition.scope}",
         "indexes": ", ".join(definition.indexes) or "-",
         "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",

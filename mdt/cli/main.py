@@ -239,7 +239,7 @@ def create(
         list[str], typer.Option(help="Record key columns, separated by commas or repeated.")
     ],
     partition_by: Annotated[list[str], typer.Option(help="Partition columns.")] = [],
-    ordering: Annotated[str | None, typer.Option(help="Column whose larger value wins.")] = None,
+    ordering: Annotated[list[str], typer.Option(help="Columns whose larger values win.")] = [],
     type: Annotated[str, typer.Option(help="MERGE_ON_READ or COPY_ON_WRITE.")] = MERGE_ON_READ,
     key_index: Annotated[
         str | None,
@@ -259,7 +259,7 @@ def create(
         schema_of(like),
         names(key),
         partition_by=names(partition_by),
-        ordering=ordering,
+        ordering=names(ordering),
         table_type=type,
         key_index=key_index,
         scope=scope,

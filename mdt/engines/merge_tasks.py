@@ -176,10 +176,9 @@ def _changed_rows(
 def _ended_rows(merge: MergedRows, snapshot: Snapshot, gone: MatchedActions) -> KeyedRows:
     """Return rows that end: their keys, and null in every nullable column."""
     definition = snapshot.definition
-    needed = {field.name for field in definition.schema if not field.nullable} | {*definition.key}
-    names = [
-        name for name in definition.schema.names if name in needed or name == definition.ordering
-    ]
+    needed = {field.name for field in definition.schema if not field.nullable}
+    needed |= {*definition.key, *definition.ordering}
+    names = [name for name in definition.schema.names if name in needed]
     table = merge.target(snapshot, gone.pairs, names, threads=1)
     return keyed_rows(with_nulls(table, definition.schema), definition)
 

@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from mdt.schema.declared import stored_schema
-from mdt.schema.definition import TableDefinition
+from mdt.schema.definition import GENERATED_KEY, TableDefinition
 from mdt.schema.names import in_files
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"
-RECORD_KEY = "_hoodie_record_key"
+RECORD_KEY = GENERATED_KEY
 PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 
@@ -31,7 +31,13 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 def with_meta(schema: pa.Schema) -> pa.Schema:
     """Return ``schema`` with Hudi's five meta columns in front."""
-    return pa.schema([*(pa.field(name, pa.string()) for name in META_FIELDS), *schema])
+    return pa.schema([*(pa.field(name, pa.string()) for name in META_FIELDS), *_data(schema)])
+
+
+def _data(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` without the column of generated keys, which is a meta column in files."""
+    at = schema.get_field_index(RECORD_KEY)
+    return schema if at < 0 else schema.remove(at)
 
 
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
@@ -56,7 +62,7 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
             {"name": meta, "type": ["null", "string"], "doc": "", "default": None}
             for meta in META_FIELDS
         ]
-    fields += _avro_fields(list(in_files(stored_schema(schema))), f"{namespace}.{record}")
+    fields += _avro_fields(list(in_files(stored_schema(_data(schema)))), f"{namespace}.{record}")
     return json.dumps(
         {"type": "record", "name": record, "namespace": namespace, "fields": fields},
         separators=(",", ":"),

@@ -179,6 +179,8 @@ def _first_row_numbers() -> pa.Array:
 
 def with_meta_columns(table: pa.Table, meta: Sequence[pa.Array]) -> pa.Table:
     """Return ``table`` with the five meta columns in front."""
+    if RECORD_KEY in table.column_names:  # a column of generated keys
+        table = table.drop_columns([RECORD_KEY])
     fields = [pa.field(name, column.type) for name, column in zip(META_FIELDS, meta, strict=True)]
     return pa.table([*meta, *table.columns], schema=pa.schema([*fields, *table.schema]))
 

@@ -123,7 +123,7 @@ class Version6:
             table_type=definition.table_type,
             key_fields=list(map(avro_name, definition.key)),
             partition_fields=list(map(avro_name, definition.partition_by)),
-            ordering=None if definition.ordering is None else avro_name(definition.ordering),
+            ordering=list(map(avro_name, definition.ordering)),
             schema_json=avro_schema.to_avro(definition.schema, definition.name),
             hive_style=definition.hive_style,
             time_path=definition.time_path,
@@ -277,7 +277,7 @@ def table_properties(
     table_type: str,
     key_fields: Sequence[str],
     partition_fields: Sequence[str],
-    ordering: str | None,
+    ordering: Sequence[str],
     schema_json: str,
     hive_style: bool = True,
     time_path: TimePath | None = None,
@@ -285,7 +285,7 @@ def table_properties(
     """Return the properties of a new version 6 table, including the checksum.
 
     Args:
-        ordering: The ordering field (event-time ordering: the larger value wins), or None
+        ordering: The ordering fields (event-time ordering: the larger value wins), or none
             (commit-time ordering: the later commit wins).
         schema_json: Avro schema without meta columns.
 
@@ -304,7 +304,7 @@ def table_properties(
     entries = {
         "hoodie.archivelog.folder": "archived",
         "hoodie.compaction.payload.class": (
-            COMMIT_TIME_PAYLOAD if ordering is None else EVENT_TIME_PAYLOAD
+            EVENT_TIME_PAYLOAD if ordering else COMMIT_TIME_PAYLOAD
         ),
         properties.DATABASE: DATABASE,
         "hoodie.datasource.write.drop.partition.columns": "false",
@@ -324,8 +324,8 @@ def table_properties(
     }
     if partition_fields:
         entries["hoodie.table.partition.fields"] = ",".join(partition_fields)
-    if ordering is not None:
-        entries["hoodie.table.precombine.field"] = ordering
+    if ordering:
+        entries["hoodie.table.precombine.field"] = ",".join(ordering)
     if time_path is not None:
         entries |= time_based(time_path)
     return entries

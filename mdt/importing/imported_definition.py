@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.errors import Invalid, Unsupported
-from mdt.hudi.avro_schema import META_FIELDS
+from mdt.hudi.avro_schema import META_FIELDS, RECORD_KEY
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
@@ -28,9 +28,9 @@ def definition_of(table: TableProperties, columns: pa.Schema, storage: Storage) 
     partition_by = table.partition_fields
     if not set(partition_by) <= set(columns.names):
         partition_by = ()
-    ordering = None
-    if len(table.ordering_fields) == 1 and table.ordering_fields[0] in columns.names:
-        [ordering] = table.ordering_fields
+    ordering = table.ordering_fields
+    if not set(ordering) <= set(columns.names):
+        ordering = ()
     key = table.key_fields if set(table.key_fields) <= set(columns.names) else ()
     return TableDefinition(
         storage.random_hex(16),
@@ -144,13 +144,23 @@ def known_columns(definition: TableDefinition, columns: pa.Schema) -> pa.Schema:
     return stored_columns(with_known_nulls(definition, columns))
 
 
+def with_generated_key(columns: pa.Schema) -> pa.Schema:
+    """Return the columns with that of generated keys in front."""
+    if RECORD_KEY in columns.names:
+        return columns
+    return pa.schema([pa.field(RECORD_KEY, pa.string()), *columns])
+
+
 def with_known_nulls(definition: TableDefinition, columns: pa.Schema) -> pa.Schema:
-    """Return the columns of another writer with our knowledge of nulls.
+    """Return the columns of another writer with our knowledge of nulls, and with that of generated
+    keys if the table has them.
 
     Columns that may have nulls in our files stay nullable, and new columns are nullable. Key,
     partition and ordering columns cannot change.
     """
     fields = []
+    if definition.has_generated_keys:
+        columns = with_generated_key(columns)
     for column in columns:
         is_nullable = True
         if column.name in definition.schema.names:

@@ -297,12 +297,12 @@ def _field_at(tree: _Node, path: str) -> tuple[_Node, _Node]:
 
 
 def _refuse_fixed(definition: TableDefinition, alteration: Alteration, tree: _Node) -> None:
-    orders = "is the ordering field, and values in older files would have to be compared again"
+    orders = "is an ordering field, and values in older files would have to be compared again"
     of_key = "is part of the record key, which is stored with every row"
     of_partition = (
         "is a partition column, whose values are directory names, so every file would have to move"
     )
-    reasons: dict[str | None, str] = {definition.ordering: orders}
+    reasons = dict.fromkeys(definition.ordering, orders)
     reasons |= dict.fromkeys(definition.key, of_key)
     reasons |= dict.fromkeys(definition.partition_by, of_partition)
     for path in (*alteration.drop, *alteration.rename, *alteration.widen, *alteration.nullable):
@@ -422,7 +422,7 @@ def _new_version(
     definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion
 ) -> SchemaVersion:
     declared = pa.schema([node.field() for node in tree.children])
-    stored = declared_types.stored_schema(declared)
+    stored = declared_types.stored_schema(declared, definition.key)
     versions = definition.versions or (definition.version,)
     if len(versions) >= SCHEMA_VERSIONS_MAX:
         raise Invalid(

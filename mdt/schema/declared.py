@@ -8,7 +8,7 @@ preserves order, so a range of stored values is also a range of declared values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -75,10 +75,10 @@ _REMEDIES = (
 )
 
 
-def stored_schema(schema: pa.Schema) -> pa.Schema:
+def stored_schema(schema: pa.Schema, allowed: Collection[str] = ()) -> pa.Schema:
     """Return ``schema`` with the types of data files, as in the table below.
 
-    Names and nullability are kept, metadata is dropped.
+    Names and nullability are kept, metadata is dropped. Names in ``allowed`` may be reserved.
 
     | declared | stored |
     |---|---|
@@ -121,6 +121,8 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     for name in schema.names:
         lowered, avro = name.lower(), names.avro_name(name).lower()
         for prefix, owner in _RESERVED.items():
+            if name in allowed:
+                continue
             if lowered.startswith(prefix) or avro.startswith(prefix):
                 raise Invalid(
                     f"column {name!r}: names that begin with {prefix} are reserved for {owner}",

@@ -25,11 +25,13 @@ from mdt.schema.header_fields import present
 from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Version of everything below ``.hoodie/.mdt/``. Readers refuse newer versions.
 
-Only tables with other formats have this version, because every writer must keep them.
+Only tables with several ordering fields or with generated keys have this version.
 """
+_KEPT_FORMAT = 6
+"""Format of tables with other formats, which every writer must keep."""
 _NAMED_FORMAT = 5
 """Format of tables with column names that Avro does not allow."""
 _KEYED_FORMAT = 4
@@ -41,6 +43,9 @@ _SECRET = re.compile(f"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 
 _FIRST_FIELD_ID = 6
 """Parquet field id of the column with id 0. The five meta columns have smaller ones."""
+
+GENERATED_KEY = "_hoodie_record_key"
+"""The key column of tables whose keys Hudi generates. In files, it is a meta column."""
 
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -56,7 +61,7 @@ class TableDefinition:
             (:mod:`mdt.schema.declared`). Both schemas have the names of the table, which may differ
             in Hudi's files (:mod:`mdt.schema.names`).
         key, partition_by: Column names.
-        ordering: The ordering field, or None.
+        ordering: The ordering fields, the most important first. Empty if the later write wins.
         key_index: Specification of the key index.
         scope: Where keys are unique: "partition" (non-global) or "table" (global).
         key_hash: Hash function that decides which record keys are equal.
@@ -79,7 +84,7 @@ class TableDefinition:
     declared: pa.Schema
     key: tuple[str, ...]
     partition_by: tuple[str, ...]
-    ordering: str | None
+    ordering: tuple[str, ...]
     key_index: str
     scope: str
     key_hash: KeyHash
@@ -105,6 +110,11 @@ class TableDefinition:
     def is_mor(self) -> bool:
         """True for merge-on-read tables, where updates are written to log files."""
         return self.table_type == MERGE_ON_READ
+
+    @property
+    def has_generated_keys(self) -> bool:
+        """True if Hudi makes the record keys, and not of columns."""
+        return GENERATED_KEY in self.key
 
     @property
     def is_global(self) -> bool:
@@ -198,8 +208,7 @@ class TableDefinition:
     @property
     def fixed(self) -> tuple[str, ...]:
         """Columns that cannot be altered: key, partition and ordering columns."""
-        names = dict.fromkeys((*self.key, *self.partition_by, self.ordering))
-        return tuple(name for name in names if name is not None)
+        return tuple(dict.fromkeys((*self.key, *self.partition_by, *self.ordering)))
 
     @property
     def unique_by(self) -> tuple[str, ...]:
@@ -298,7 +307,7 @@ class TableDefinition:
             **schemas_json(self.schema, self.declared),
             "key": list(self.key),
             "partition_by": list(self.partition_by),
-            "ordering": self.ordering,
+            "ordering": _ordering_json(self.ordering),
             "key_index": self.key_index,
             "scope": self.scope,
             **_format_json(self),
@@ -352,7 +361,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             declared=declared,
             key=tuple(value["key"]),
             partition_by=tuple(value["partition_by"]),
-            ordering=value["ordering"],
+            ordering=_ordering(value["ordering"]),
             key_index=str(value["key_index"]),
             scope=str(value["scope"]),
             key_hash=_key_hash(value),
@@ -424,6 +433,23 @@ def _check(definition: TableDefinition, value: Mapping[str, Any]) -> None:
         check_succession(definition.versions, definition.fixed)
 
 
+def _ordering_json(ordering: tuple[str, ...]) -> str | list[str] | None:
+    """Return a name or null, as older formats have it, or several names."""
+    return list(ordering) if len(ordering) > 1 else next(iter(ordering), None)
+
+
+def _ordering(value: Any) -> tuple[str, ...]:
+    """Parse ordering fields. Raises ValueError if they have another form."""
+    if value is None or isinstance(value, str):
+        return () if value is None else (value,)
+    is_valid = isinstance(value, list) and len(value) > 1 and len(set(value)) == len(value)
+    _require(
+        is_valid and all(isinstance(name, str) for name in value),
+        "ordering is not a column name, null, or several column names",
+    )
+    return tuple(value)
+
+
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
@@ -436,8 +462,10 @@ def _format_json(definition: TableDefinition) -> dict[str, Any]:
         header: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
     else:
         header = {"format": _KEYED_FORMAT, "key_hash": key_hash_json(key_hash)}
-    if definition.other_formats:
+    if len(definition.ordering) > 1 or definition.has_generated_keys:
         header["format"] = FORMAT_VERSION
+    elif definition.other_formats:
+        header["format"] = _KEPT_FORMAT
     elif definition.has_other_names:
         header["format"] = _NAMED_FORMAT
     return header

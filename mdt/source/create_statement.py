@@ -29,7 +29,7 @@ def create_statement(
         lines.append(f"  {backquoted(column)} {type}{null}{note}")
     settings = {
         "key": listing(definition.key),
-        "ordering": listing(filter(None, [definition.ordering])),
+        "ordering": listing(definition.ordering),
         "type": definition.table_type,
         "scope": definition.scope,
         "key_index": definition.key_index,

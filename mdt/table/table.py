@@ -74,7 +74,7 @@ def create(
     key: Sequence[str],
     *,
     partition_by: Sequence[str] = (),
-    ordering: str | None = None,
+    ordering: str | Sequence[str] | None = None,
     table_type: str = "MERGE_ON_READ",
     key_index: str | None = None,
     scope: str | None = None,
@@ -93,7 +93,8 @@ def create(
         Metadata of fields is stored, metadata of the schema is not.
     key: Columns of the record key.
     partition_by: Partition columns, as Hive-style directories.
-    ordering: Column whose larger value wins if a key is written twice.
+    ordering: Column whose larger value wins if a key is written twice, or several such columns,
+        which are compared one after the other.
     table_type: "MERGE_ON_READ" or "COPY_ON_WRITE", in any case, or "mor" or "cow".
     key_index: How keys are found: "bloom" (default), "record", "simple", "bucket(buckets='8')",
         "memory", "lmdb", or an index of a package.

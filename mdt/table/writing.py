@@ -352,7 +352,7 @@ class Writing(Handle):
             if (
                 assignments is not None
                 and begun.definition.is_mor
-                and begun.definition.ordering in assignments.names
+                and not set(begun.definition.ordering).isdisjoint(assignments.names)
             ):
                 warnings = late.write_bytes.rewriting_warning(
                     result.files_rewritten,
@@ -526,6 +526,7 @@ class Writing(Handle):
         new_formats = changes.get(FORMATS_OPTION)
         if new_formats:
             late.formats.refuse_folders(self._storage, self.definition, new_formats.split(","))
+            late.generated_keys.refuse_formats(self.definition, new_formats.split(","))
         provider = changes.get("mdt.lock.provider")
         if provider:  # raises for a lock that this storage does not have
             options_of_lock = parse_options({"mdt.lock.provider": provider})
@@ -592,6 +593,8 @@ class Writing(Handle):
                 frame = frame.select_columns([*key_columns, *ordering_columns])
             data = frame.few(self.options)
             if data is None:
+                if definition.has_generated_keys:
+                    late.generated_keys.require_keys(request.name, frame.schema.names)
                 engine = frame.engine
                 operation = late.engine_write.write(request, engine, frame.rows, frame.schema)
                 return self._after_write(WriteResult.of(self._commit_rows(operation), engine.name))
@@ -599,7 +602,9 @@ class Writing(Handle):
             late.lookup.refuse_condition(self._metadata, begun, data)
             data = late.scan_keys.as_key_table(data, definition)
         parts = pieces(data, definition.declared)
+        with_keys = late.generated_keys.filler(definition, request.name, self._storage)
         if parts is not None:
+            parts = map(with_keys, parts)
             engine = late.spilling.engine_of(self.options, request.progress)
             if is_delete:
                 data = late.spilling.read_keys(parts, engine, definition)
@@ -610,5 +615,5 @@ class Writing(Handle):
                 with closing(data.scratch):
                     committed = self._commit_rows(late.spilling.write(request, engine, data))
                 return self._after_write(WriteResult.of(committed))
-        data = to_table(data, definition.declared)
+        data = with_keys(to_table(data, definition.declared))
         return self._commit_write(request.in_process(data, definition), len(data), begun)

@@ -155,7 +155,7 @@ def assign(
         fresh += [
             Assignment(partition, NEW, False, part) for part in _even(range(first, rows), per_file)
         ]
-    if snapshot.definition.ordering is not None:
+    if snapshot.definition.ordering:
         rewrites.update(returns)  # see the module docstring
     return fresh + [
         Assignment(

@@ -21,7 +21,7 @@ from indexes.base import Int64Array
 from mdt.arguments import by_column, shown
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.comparison_kernels import compare
-from mdt.metadata.files.key_map import ordering_words
+from mdt.metadata.files.key_map import words_of
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import Located, find
 from mdt.metadata.metadata import Metadata
@@ -243,9 +243,7 @@ class _OlderRows:
         if batch.ends is not None:
             written = table.filter(pa.array(~batch.ends))
         _require_values(written)
-        ordering = batch.ordering
-        if definition.ordering is not None:
-            ordering = ordering_words(table[definition.ordering])
+        ordering = words_of(table, definition.ordering)
         return replace(batch, table=table, ordering=ordering), located, late, moved
 
     def _columns(self, where: KeyRows, names: Sequence[str]) -> pa.Table:
@@ -285,6 +283,12 @@ def parse_blend(
     lacking = [name for name in definition.unique_by if name in missing]
     if lacking:
         raise Invalid(f"the data lack {', '.join(lacking)}, which identify the rows")
+    lacking = [name for name in definition.ordering if name in missing]
+    if 0 < len(lacking) < len(definition.ordering):
+        raise Invalid(
+            f"the data lack {', '.join(lacking)}, but have other ordering fields",
+            hint="give all ordering fields or none",
+        )
     mergers: dict[str, Merger] = {}
     wanted = by_column("mergers", options.mergers, definition.schema.names)
     for name, merger in wanted.items():

@@ -226,8 +226,8 @@ class Clauses:
         """Raise Invalid if new rows lack required columns."""
         definition = self.definition
         required = {field.name for field in definition.declared if not field.nullable}
-        for name in dict.fromkeys((*definition.key, definition.ordering, *required)):
-            if name is not None and name not in clause.values:
+        for name in dict.fromkeys((*definition.key, *definition.ordering, *required)):
+            if name not in clause.values:
                 raise Invalid(
                     f"an insert needs a value for the column {name!r}",
                     hint="insert('*') sets all columns",

@@ -37,10 +37,10 @@ from mdt.write.assign import Assignment, assign
 from mdt.write.deletes import tombstones_of_rows
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import columns_altered, keyed_rows
+from mdt.write.ordering import any_decrease
 from mdt.write.setting import UpdateAssignments
 from mdt.write.slice_files import write_slices
 from mdt.write.slices import Keys, Slice
-from mdt.write.text_order import any_decrease
 
 Matches = Mapping[int, BitMap]
 """File number -> positions of matching rows."""
@@ -148,7 +148,8 @@ class Conditional(Operation[ConditionalPlan]):
         The new values are only known during the write. Hudi readers would ignore a log record with
         a smaller value as late.
         """
-        return self.setting is not None and snapshot.definition.ordering in self.setting.names
+        ordering = snapshot.definition.ordering
+        return self.setting is not None and not set(ordering).isdisjoint(self.setting.names)
 
     def write(self, snapshot: Snapshot, plan: ConditionalPlan, claim: Claim) -> Changes:
         """Write the next file of each file group."""

@@ -65,18 +65,15 @@ def tombstones_of_rows(
     definition = snapshot.definition
     if not definition.keeps_deletes or not len(file):
         return NO_TOMBSTONES
-    assert definition.ordering is not None, (
-        "a table that keeps the ordering values of deletes has an ordering field"
-    )
     rows = rows_at(
         metadata,
         snapshot,
         KeyRows(file, position),
-        [RECORD_KEY, definition.ordering],
+        [RECORD_KEY, *definition.ordering],
         threads=threads,
     )
     hashes = definition.key_hash.hash(plain(rows[RECORD_KEY]))
     groups = snapshot.file_groups
     partition = np.asarray(groups.partitions(groups.of_files(file)))
     marks = marks_of(hashes, scope_of(snapshot, partition), definition.key_hash)
-    return new_tombstones(marks, ordering_words(rows[definition.ordering]))
+    return new_tombstones(marks, ordering_words(rows[definition.ordering[0]]))

@@ -286,9 +286,8 @@ class _Description:
         Args:
             is_new: bool[rows], True for rows that are new to the table.
         """
-        keys, ordering = plain(group[RECORD_KEY]), None
-        if self._definition.ordering is not None:
-            ordering = key_map.ordering_words(group[self._definition.ordering])
+        keys = plain(group[RECORD_KEY])
+        ordering = key_map.words_of(group, self._definition.ordering)
         self.fresh.update(BitMap((sum(self.row_groups) + np.flatnonzero(is_new)).astype(np.uint32)))
         self.key_map.add(self._definition.key_hash.hash(keys), ordering)
         self._bounds.append(pc.min_max(keys).as_py())

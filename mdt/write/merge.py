@@ -28,7 +28,7 @@ from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.plain_arrays import plain
-from mdt.metadata.files.key_map import has_whole_words, ordering_words
+from mdt.metadata.files.key_map import ordering_words, words_decide
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.deleted_keys import older_than_delete
@@ -60,12 +60,12 @@ from mdt.write.operations import (
     Rows,
     sizes,
 )
+from mdt.write.ordering import is_below
 from mdt.write.result import ScanStatistics
 from mdt.write.row_groups import absent_keys, by_value, inserts_of
 from mdt.write.rules import locate_batch
 from mdt.write.slice_files import new_partitions, write_slices
 from mdt.write.slices import KeyedRows, Keys, Slice, concat_rows
-from mdt.write.text_order import is_below
 
 _NAMED_KEYS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
@@ -576,24 +576,19 @@ class Decision:
     ) -> npt.NDArray[np.bool_]:
         """Return the rows whose ordering value decreases in place -> bool[n]."""
         definition, falls = self._snapshot.definition, np.zeros(len(actions), np.bool_)
-        if definition.ordering is None or not definition.is_mor:
+        if not definition.ordering or not definition.is_mor:
             return falls
-        rows = np.flatnonzero(updates & ~actions.moved & self._sets(actions, [definition.ordering]))
+        rows = np.flatnonzero(updates & ~actions.moved & self._sets(actions, definition.ordering))
         if not len(rows):
             return falls
-        candidates, names = actions.take(rows), [definition.ordering]
-        values = self._merge.updated(self._snapshot, candidates, names)[definition.ordering]
+        candidates, names = actions.take(rows), list(definition.ordering)
+        values = self._merge.updated(self._snapshot, candidates, names)
         old = candidates.pairs.ordering
-        if old is not None and has_whole_words(values.type):
-            falls[rows] = ordering_words(values) < old
+        if old is not None and words_decide(definition.schema, names):
+            falls[rows] = ordering_words(values[names[0]]) < old
             return falls
-        target = self._merge.target(self._snapshot, candidates.pairs, names, threads=self._threads)[
-            definition.ordering
-        ]
-        if has_whole_words(values.type):
-            falls[rows] = ordering_words(values) < ordering_words(target)
-        else:
-            falls[rows] = is_below(values, target)
+        target = self._merge.target(self._snapshot, candidates.pairs, names, threads=self._threads)
+        falls[rows] = is_below(values, target, names)
         return falls
 
     def _rows_read(self, outcome: MergeOutcome) -> dict[int, BitMap] | None:

@@ -409,9 +409,7 @@ class WriteJob:
             fresh: Positions of rows that are new to the table.
         """
         definition = self.snapshot.definition
-        ordering = None
-        if definition.ordering is not None:
-            ordering = key_map.ordering_words(table[definition.ordering])
+        ordering = key_map.words_of(table, definition.ordering)
         hashes = definition.key_hash.hash(plain(table[RECORD_KEY]))
         return _Content(table, hashes, ordering, BitMap(fresh.astype(np.uint32)))
 

@@ -8,11 +8,10 @@ import pyarrow as pa
 from indexes.base import UInt64Array
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.record_keys import record_keys
-from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.schema.definition import TableDefinition
 from mdt.write.matching import JoinCondition, all_valid
 from mdt.write.merge_source import Source
-from mdt.write.text_order import text_ranks
+from mdt.write.ordering import value_ranks
 
 
 def newest_rows(source: Source, on: JoinCondition, definition: TableDefinition) -> Source:
@@ -51,23 +50,18 @@ def require_key(source: Source, on: JoinCondition, definition: TableDefinition) 
             "dedupe=True needs a merge by record key, but this merge matches rows by other columns",
             hint=f"match by {', '.join(definition.key)}, or remove the duplicates from the source",
         )
-    if definition.ordering is not None and definition.ordering not in source.table.column_names:
-        raise Invalid(
-            f"dedupe=True keeps the row with the largest {definition.ordering!r}, which the source"
-            " lacks",
-            hint="add the column to the source, or remove the duplicates",
-        )
+    for name in definition.ordering:
+        if name not in source.table.column_names:
+            raise Invalid(
+                f"dedupe=True keeps the row with the largest {name!r}, which the source lacks",
+                hint="add the column to the source, or remove the duplicates",
+            )
 
 
 def _ordering_ranks(source: Source, definition: TableDefinition) -> UInt64Array:
     """Return numbers with the same order as the ordering values -> uint64[n]. Zeros without an
     ordering field.
     """
-    name = definition.ordering
-    if name is None:
+    if not definition.ordering:
         return np.zeros(len(source), np.uint64)
-    type = definition.schema.field(name).type
-    values = source.stored_as(name, name)
-    if has_whole_words(type):
-        return ordering_words(values, numbered=False)
-    return text_ranks(values)
+    return value_ranks([source.stored_as(name, name) for name in definition.ordering])

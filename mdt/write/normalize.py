@@ -18,14 +18,14 @@ from indexes.key_hash import KeyHash
 from mdt.errors import Conflict, Invalid
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.record_keys import record_keys, sort_keys
-from mdt.metadata.files.key_map import ordering_words
+from mdt.metadata.files.key_map import words_of
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import split_delete_marks
 from mdt.schema.older_files import form_between
+from mdt.write.ordering import ordering_ranks
 from mdt.write.slices import KeyedRows, concat_rows
-from mdt.write.text_order import ordering_ranks
 
 _NAMED_KEYS = 10
 
@@ -102,8 +102,8 @@ def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool =
     """
     keys = record_keys(table, definition.key, numbered=numbered)
     ordering = None
-    if definition.ordering is not None and definition.ordering in table.column_names:
-        ordering = ordering_words(table[definition.ordering], numbered=numbered)
+    if set(definition.ordering) <= set(table.column_names):
+        ordering = words_of(table, definition.ordering, numbered=numbered)
     hashes = definition.key_hash.hash(keys)
     return KeyedRows(table, keys, sort_keys(table, definition.key), hashes, ordering)
 
@@ -143,7 +143,7 @@ def conform_data(
     """
     if ends is None:
         return conform(data, declared, stored, definition.key, first=_first(numbered))
-    delete_columns, key = {*definition.unique_by, definition.ordering}, definition.key
+    delete_columns, key = {*definition.unique_by, *definition.ordering}, definition.key
     declared_columns, stored_columns = definition.forms(
         [name for name in stored.names if name in delete_columns]
     )
@@ -209,9 +209,7 @@ def columns_altered() -> Conflict:
 
 def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str]]:
     """Return (required columns, optional columns) of rows to delete."""
-    optional = []
-    if definition.keeps_deletes and definition.ordering is not None:
-        optional.append(definition.ordering)
+    optional = list(definition.ordering) if definition.keeps_deletes else []
     return list(dict.fromkeys(definition.unique_by)), optional
 
 

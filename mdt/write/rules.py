@@ -31,8 +31,8 @@ from mdt.write.normalize import (
     partition_names,
     rehash,
 )
+from mdt.write.ordering import is_late
 from mdt.write.row_groups import by_value
-from mdt.write.text_order import is_late
 
 
 def _none() -> Int64Array:

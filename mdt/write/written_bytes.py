@@ -126,7 +126,7 @@ def rewriting_warnings(
         returns: Numbers of groups that get re-inserted keys.
     """
     ordering = snapshot.definition.ordering
-    if ordering is None or not snapshot.definition.is_mor:
+    if not ordering or not snapshot.definition.is_mor:
         return ()
     warnings: list[str] = []
     rewritten = {assignment.group for assignment in assignments if not assignment.is_log}
@@ -139,10 +139,11 @@ def rewriting_warnings(
     return tuple(warnings)
 
 
-def decrease_reason(ordering: str) -> str:
+def decrease_reason(ordering: Sequence[str]) -> str:
     """Return the reason to rewrite file groups if an ordering value decreases."""
+    names = ", ".join(ordering)
     return (
-        f"the ordering field {ordering!r} of existing rows decreased, and Hudi readers would prefer"
+        f"the ordering field {names!r} of existing rows decreased, and Hudi readers would prefer"
         " the older rows to those of a log file"
     )
 

@@ -202,7 +202,7 @@ def test_create_takes_the_columns_of_a_file(tmp_path):
     assert shown("create", tmp_path / "new", *like, *options.split()) == f"created {tmp_path}/new\n"
     table = mdt.open(tmp_path / "new")
     made = table.definition
-    assert (made.key, made.partition_by, made.ordering) == (("id", "city"), ("city",), "v")
+    assert (made.key, made.partition_by, made.ordering) == (("id", "city"), ("city",), ("v",))
     assert (made.table_type, made.key_index, made.scope) == ("COPY_ON_WRITE", "record", "table")
     assert (table.options.compression, table.schema) == ("snappy", SCHEMA)
     run("create", tmp_path / "two", *like, "--key", "id", "--key", "city")

@@ -40,7 +40,7 @@ def test_info_as_json_has_stable_keys_and_types(path):
         "table_type": "MERGE_ON_READ",
         "key": ["id"],
         "partition_by": ["city"],
-        "ordering": "v",
+        "ordering": ["v"],
         "key_index": table.definition.key_index,
         "scope": "partition",
         "indexes": list(table.definition.indexes),

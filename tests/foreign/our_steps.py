@@ -136,7 +136,7 @@ class OurSteps:
     def _after(self, rows: Rows, changed: list[dict[str, Any]]) -> Rows:
         """Return the rows after an upsert."""
         after = dict(rows)
-        by_event = self._table.definition.ordering is not None
+        by_event = bool(self._table.definition.ordering)
         for row in changed:
             old = after.get(self.key_of(row))
             if old is None or not by_event or row["ts"] >= old["ts"]:

@@ -19,7 +19,7 @@ def made(**more):
         "table_type": "MERGE_ON_READ",
         "key_fields": ["id"],
         "partition_fields": ["city"],
-        "ordering": "ts",
+        "ordering": ["ts"],
         "schema_json": '{"type":"record"}',
     }
     return v6.table_properties(**{**given, **more})
@@ -95,7 +95,7 @@ def test_partition_metadata_names_instant_and_depth():
 def test_payload_class_says_how_rows_are_merged():
     assert TABLE["hoodie.compaction.payload.class"] == v6.EVENT_TIME_PAYLOAD
     assert TABLE["hoodie.table.precombine.field"] == "ts"
-    plain = made(partition_fields=[], ordering=None)
+    plain = made(partition_fields=[], ordering=[])
     assert plain["hoodie.compaction.payload.class"] == v6.COMMIT_TIME_PAYLOAD
     assert "hoodie.table.precombine.field" not in plain
     assert "hoodie.table.partition.fields" not in plain

@@ -272,7 +272,7 @@ REFUSED = {
         {"drop": ["city"]},
         "is a partition column, whose values are directory names",
     ),
-    "the order": ({"widen": {"ts": "double"}}, "is the ordering field"),
+    "the order": ({"widen": {"ts": "double"}}, "is an ordering field"),
     "nothing": ({}, "no alteration was given"),
     "narrower": ({"widen": {"n": "int16"}}, "'n' of type int32 cannot be widened to int16"),
     "another family": ({"widen": {"note": "int64"}}, "cannot be widened to int64"),

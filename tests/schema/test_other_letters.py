@@ -34,7 +34,7 @@ def table(tmp_path):
 
 def test_a_table_is_made_of_columns_in_other_letters(table):
     made = table.definition
-    assert (made.key, made.partition_by, made.ordering) == (("Id",), ("City",), "Fare")
+    assert (made.key, made.partition_by, made.ordering) == (("Id",), ("City",), ("Fare",))
     assert made.indexes[0].endswith("(City)")
 
 

@@ -253,7 +253,7 @@ def test_a_table_without_ordering_has_the_payload_of_the_later_write():
     made = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=later)
     assert mdt.open(made.storage, later).definition == made.definition
     event_time = {PAYLOAD: PAYLOADS + "DefaultHoodieRecordPayload"}
-    refused("ordering = None", mdt.open, made.storage, event_time)
+    refused("ordering = nothing", mdt.open, made.storage, event_time)
 
 
 def test_options_of_paths_of_times_must_have_the_unit_of_the_column():

@@ -57,5 +57,5 @@ def test_words_of_text_rise_with_it_as_far_as_they_go():
 
 @pytest.mark.parametrize("option", ["mdt.keys.repeat", "mdt.delete.keeps.ordering"])
 def test_text_is_refused_where_words_alone_decide(option):
-    with pytest.raises(Invalid, match="is text"):
+    with pytest.raises(Invalid, match="text or several: at"):
         mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="at", options={option: True})

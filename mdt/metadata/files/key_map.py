@@ -429,6 +429,35 @@ def has_whole_words(type: pa.DataType) -> bool:
     return not pa.types.is_string(type)
 
 
+def words_decide(schema: pa.Schema, ordering: Sequence[str]) -> bool:
+    """Return True if rows can be compared by :func:`words_of` alone."""
+    return len(ordering) < 2 and all(has_whole_words(schema.field(name).type) for name in ordering)
+
+
+def words_of(
+    table: pa.Table, ordering: Sequence[str], *, numbered: bool = True
+) -> UInt64Array | None:
+    """Return the words of the first ordering field -> uint64[n], None without ordering fields.
+
+    Raises Invalid as :func:`ordering_words`, for all ordering fields.
+    """
+    if not ordering:
+        return None
+    for name in ordering[1:]:
+        _refuse_nulls(table[name], numbered=numbered)
+    return ordering_words(table[ordering[0]], numbered=numbered)
+
+
+def _refuse_nulls(column: pa.ChunkedArray | pa.Array, *, numbered: bool) -> None:
+    if column.null_count:
+        rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
+        raise Invalid(
+            f"the ordering field is null in {column.null_count} rows"
+            + f", first at rows {rows.tolist()}" * numbered,
+            hint="fill the ordering field, or create the table without one",
+        )
+
+
 def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return the unscaled values of decimals with up to _DECIMAL_DIGITS_MAX digits -> int64[n].
 
@@ -449,13 +478,7 @@ def ordering_words(column: pa.ChunkedArray | pa.Array, *, numbered: bool = True)
     log merging.  Raises Invalid for nulls; the message has the first null rows if ``numbered``,
     that is, if row numbers mean something to the caller.
     """
-    if column.null_count:
-        rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
-        raise Invalid(
-            f"the ordering field is null in {column.null_count} rows"
-            + f", first at rows {rows.tolist()}" * numbered,
-            hint="fill the ordering field, or create the table without one",
-        )
+    _refuse_nulls(column, numbered=numbered)
     wide = column
     if not has_whole_words(column.type):
         return byte_rows(column).big_endian_words(0)

@@ -21,13 +21,14 @@ from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.formats.registry import formats_of, refuse_folders
 from mdt.hudi import timeline
+from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import TableState, load_properties
 from mdt.hudi.read.table_properties import EVENT_TIME, TIMESTAMP, TableProperties, refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
-from mdt.importing.imported_definition import data_columns
+from mdt.importing.imported_definition import data_columns, with_generated_key
 from mdt.importing.imported_slices import Importer
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
@@ -42,6 +43,7 @@ from mdt.schema.time_paths import TEXT, UNITS, TimePath
 from mdt.services.adoption.commit_import import import_commits
 from mdt.services.adoption.key_mapping import OtherKeys, map_keys
 from mdt.stores.storage import Storage
+from mdt.write.generated_keys import refuse_formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +108,14 @@ def plan_adoption(
     _require_writable(table)
     state = load_state(storage, table)
     schema = load_schema(storage, state)
-    columns = data_columns(schema.columns)
+    columns, key = data_columns(schema.columns), table.key_fields
     missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
     missing -= set(columns.names)
     if missing:
         raise Unsupported(f"the field {min(missing)!r} is not a top-level column", hint=_READ)
-    ordering = None
-    if table.merge_mode == EVENT_TIME:
-        [ordering] = table.ordering_fields
+    if not key:
+        columns, key = with_generated_key(columns), (RECORD_KEY,)
+    ordering = table.ordering_fields if table.merge_mode == EVENT_TIME else ()
     buckets = _buckets(state)
     if key_index is None and buckets:
         given = parse_options(options)
@@ -128,7 +130,7 @@ def plan_adoption(
     definition = create_table.define(
         storage,
         columns,
-        key=table.key_fields,
+        key=key,
         partition_by=table.partition_fields,
         ordering=ordering,
         table_type=table.table_type,
@@ -144,6 +146,7 @@ def plan_adoption(
     all_formats = definition.parsed.formats
     definition = definition.with_options({FORMATS_OPTION: None})
     refuse_folders(storage, definition, all_formats)
+    refuse_formats(definition, all_formats)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
     bases = [one.base.size for one in state.slices if one.base is not None]
     logs = [log.size for one in state.slices for log in one.logs]
@@ -216,10 +219,6 @@ def _reason(table: TableProperties) -> str:
         return f"it has version {table.version}, and mdt adopts version {versions}"
     if not table.meta_fields:
         return "it has no meta columns (hoodie.populate.meta.fields=false)"
-    if not table.key_fields:
-        return "Hudi generates its keys"
-    if table.merge_mode == EVENT_TIME and len(table.ordering_fields) > 1:
-        return f"it has several ordering fields: {', '.join(table.ordering_fields)}"
     if _path_generator(table) not in _KEY_GENERATORS or table.slash_separated_dates:
         return f"mdt does not make partition paths as its key generator {table.key_generator} does"
     if table.partial_update or table.delete_mark != ("", ""):

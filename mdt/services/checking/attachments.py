@@ -77,8 +77,7 @@ def check_page_map(file: DataFile) -> Iterator[str]:
 
 
 def _key_map_of(state: TableState, table: pa.Table) -> bytes:
-    ordering = state.definition.ordering
-    words = None if ordering is None else key_map.ordering_words(table[ordering])
+    words = key_map.words_of(table, state.definition.ordering)
     hashes = state.definition.key_hash.hash(table[RECORD_KEY].combine_chunks())
     return key_map.encode(key_map.build(hashes, words))
 
@@ -154,9 +153,7 @@ def _rebuild_maps(state: TableState, segment: Segment) -> list[tuple[ObjectRange
     maps, stored, storage = [], segment.page_map, state.storage
     with suppress(Corrupt, Invalid):
         if segment.key_map is not None and not is_whole(storage, segment.key_map):
-            columns = [RECORD_KEY]
-            if state.definition.ordering is not None:
-                columns.append(state.definition.ordering)
+            columns = RECORD_KEY, *state.definition.ordering
             maps.append((segment.key_map, _key_map_of(state, state.read(segment, *columns))))
         if stored is not None and not is_whole(storage, stored):
             whole = storage.read_whole(segment.path, segment.size)

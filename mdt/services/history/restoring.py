@@ -108,7 +108,7 @@ class Restore(Operation[RestorePlan]):
         rows = DecidedInProcess.from_outcome(
             snapshot, replace(outcome, tombstones=tombstones), refuses=False
         )
-        if snapshot.definition.ordering is not None:
+        if snapshot.definition.ordering:
             falls = replace(rows.findings, falls=rows.findings.updates)
             rows = replace(rows, findings=falls)
         plan = planned(self.metadata, self.options, snapshot, txn, rows)

@@ -213,9 +213,8 @@ def keys_of_group(
     """
     definition, index = snapshot.definition, metadata.key_index(snapshot)
     schema = with_meta(definition.schema)
-    ordering = () if definition.ordering is None else (definition.ordering,)
     of_check = definition.partition_by if check else ()
-    names = dict.fromkeys((RECORD_KEY, *definition.key, *ordering, *of_check))
+    names = dict.fromkeys((RECORD_KEY, *definition.key, *definition.ordering, *of_check))
     columns = pa.schema([schema.field(name) for name in names])
     maps, tables = [], [columns.empty_table()]
     hashes = [key_hash.hash(tables[0][RECORD_KEY].combine_chunks())]
@@ -228,7 +227,7 @@ def keys_of_group(
             check(segment, tables[-1])
         hashes.append(key_hash.hash(tables[-1][RECORD_KEY].combine_chunks()))
         if number in files:
-            words = key_map.ordering_words(tables[-1][ordering[0]]) if ordering else None
+            words = key_map.words_of(tables[-1], definition.ordering)
             pages = (
                 None
                 if segment.page_map is None

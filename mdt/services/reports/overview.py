@@ -20,7 +20,7 @@ def table_html(path: str, snapshot: Snapshot) -> str:
         "type": definition.table_type,
         "key": ", ".join(definition.key),
         "partitioned by": ", ".join(definition.partition_by) or "-",
-        "ordering": definition.ordering or "-",
+        "ordering": ", ".join(definition.ordering) or "-",
         "key index": f"{definition.key_index}, unique per {definition.scope}",
         "commit": f"{snapshot.seq:,} at {snapshot.last_instant}",
         "rows": f"{live:,}",

@@ -7,7 +7,12 @@ from pyspark.errors import IllegalArgumentException
 from texts import columns
 
 import mdt.spark
+from mdt.errors import Unsupported
+from mdt.hudi import properties
+from mdt.metadata.files import paths
 from mdt.stores.storage import LocalStorage
+
+KEY = "_hoodie_record_key"
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +43,32 @@ def test_spark_adopts_a_table_and_sees_what_another_writer_commits(spark, tmp_pa
     assert bag(mdt.read(spark, str(path)).toArrow()) == bag(theirs.scan().to_arrow())
     with pytest.raises(IllegalArgumentException, match="is not adopted"):
         spark.sql(f"call mdt.release('{path}')")
+
+
+def test_spark_reads_and_changes_rows_with_generated_keys(spark, tmp_path):
+    path = tmp_path / "t"
+    made = mdt.create(
+        path, columns("id int64, name string"), ["id"], options={"mdt.durable": "false"}
+    )
+    made.upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    storage = made.storage
+    stored = properties.decode(storage.read(paths.properties()))
+    del stored["hoodie.table.recordkey.fields"]
+    storage.replace(paths.properties(), properties.encode(stored))
+    storage.delete_many([info.path for info in storage.list(paths.PRIVATE)])
+    ours = mdt.adopt(path, indexes=["bitmap(name)"])
+    ours.insert([{"id": 2, "name": "c"}])
+    frame = mdt.read(spark, str(path))
+    assert bag(frame.select(*ours.schema.names).toArrow()) == bag(ours.scan().to_arrow())
+    assert frame.where("name = 'c'").select("id", KEY).count() == 1
+    ours.update_where({"name": "'d'"}, "id = 2", spark=spark)
+    ours.delete_where("id = 1", spark=spark)
+    assert ours.scan("name = 'd'").count() == 2 == ours.scan().count()
+    assert bag(mdt.read(spark, str(path)).select(*ours.schema.names).toArrow()) == bag(
+        ours.scan().to_arrow()
+    )
+    new = spark.createDataFrame([(3, "e")], "id long, name string")
+    ours.insert(new)
+    with pytest.raises(Unsupported, match=f"upsert needs the column {KEY}"):
+        ours.upsert(new)
+    assert mdt.read(spark, str(path)).count() == 3 and ours.check().ok

@@ -75,7 +75,7 @@ def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named, t
     assert (definition.key, definition.partition_by, definition.ordering) == (
         ("id",),
         ("city",),
-        "ts",
+        ("ts",),
     )
     assert len(definition.indexes) == 2
     with pytest.raises(PySparkException, match="a table already exists at "):
@@ -117,7 +117,7 @@ def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(named, t
         "t",
         ("id",),
         ("city",),
-        "ts",
+        ("ts",),
     )
 
 
@@ -408,14 +408,14 @@ def test_properties_of_a_table_say_what_users_of_hudi_say(named):
     definition = mdt.open(table_path(named, "format_made")).definition
     assert (definition.key, definition.ordering, definition.table_type) == (
         ("id",),
-        "ts",
+        ("ts",),
         "MERGE_ON_READ",
     )
     assert definition.options["mdt.compression"] == "zstd" and definition.partition_by == ("city",)
     sql(named, "insert into format_made values ('a', 1L, 'Oslo')")
     assert read(table_path(named, "format_made")) == [A]
     sql(named, f"create table format_trips using mdt {told} as select 'b' id, 1L ts, 'Rome' city")
-    assert mdt.open(table_path(named, "format_trips")).definition.ordering == "ts"
+    assert mdt.open(table_path(named, "format_trips")).definition.ordering == ("ts",)
 
 
 def test_strings_with_a_collation_are_refused_as_new_columns(named):

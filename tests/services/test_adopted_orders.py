@@ -1,0 +1,88 @@
+"""Adoption of tables with several ordering fields."""
+
+import pytest
+from hidden import HiddenMetadata
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from other_writer import OtherWriter
+from shared_tables import batch, rows_of
+from test_adopted_paths import change_properties
+from texts import columns
+
+import mdt
+from mdt.stores.storage import MemoryStorage
+
+TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+SCHEMA = columns("id int64, at int64, part string, v int64")
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ours", "theirs"]),
+        st.sampled_from(["upsert", "upsert", "upsert", "delete", "compact", "cluster", "update"]),
+        st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 1), st.sampled_from("ab")),
+            min_size=1,
+            max_size=4,
+            unique_by=lambda row: row[0],
+        ),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@settings(max_examples=25)
+@given(steps=STEPS)
+def test_both_writers_compare_fields_one_after_the_other(table_type, steps):
+    storage = MemoryStorage()
+    named = {"ordering": ["at", "part"], "table_type": table_type, "version": 9}
+    theirs = mdt.create(OtherWriter(storage), SCHEMA, ["id"], **named)
+    theirs.upsert([{"id": 0, "at": 1, "part": "a", "v": 0}])
+    sides = {"theirs": theirs, "ours": mdt.adopt(storage)}
+    assert sides["ours"].definition.ordering == ("at", "part")
+    expected = {0: (1, "a", 0)}
+    for number, (side, action, rows) in enumerate(steps, 1):
+        act(sides[side], expected, action, rows, number)
+        for table in (*sides.values(), mdt.open(HiddenMetadata(storage))):
+            found = table.scan(columns=SCHEMA.names).to_arrow().to_pylist()
+            assert {r["id"]: (r["at"], r["part"], r["v"]) for r in found} == expected, number
+            assert len(found) == len(expected), number
+    assert sides["ours"].check().ok
+
+
+def act(table, expected, action, rows, number):
+    if action == "upsert":
+        table.upsert([{"id": i, "at": at, "part": part, "v": number} for i, at, part in rows])
+        for i, at, part in rows:
+            if i not in expected or (at, part) >= expected[i][:2]:
+                expected[i] = at, part, number
+    elif action == "delete":
+        table.delete([{"id": i} for i, _, _ in rows])
+        for i, _, _ in rows:
+            expected.pop(i, None)
+    elif action == "update":
+        table.update_where({"part": "'a'"}, "part = 'b'")
+        expected |= {i: (at, "a", v) for i, (at, _, v) in expected.items()}
+    elif action == "compact":
+        table.compact()
+    else:
+        table.cluster(by=["v"])
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_hudi_1_2_names_several_fields_in_version_6_too(table_type):
+    storage = MemoryStorage()
+    named = {"ordering": "v", "table_type": table_type, "partition_by": ["city"]}
+    theirs = mdt.create(OtherWriter(storage), batch([1], 1).schema, ["id"], **named)
+    theirs.upsert(batch([1, 2], 1))
+    fields = {"ordering.fields": "v,note"}
+    change_properties(storage, "hoodie.table.", fields, without="precombine.field")
+    ours = mdt.adopt(storage, key_index="record")
+    assert (ours.definition.ordering, ours.definition.hudi_version) == (("v", "note"), 6)
+    city = {"city": "Oslo", "v": 1}
+    done = ours.upsert([{"id": 1, "note": "n0", **city}, {"id": 2, "note": "n2", **city}])
+    assert (done.updated, done.late) == (1, 1)
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+    assert [row["note"] for row in ours.scan().to_arrow().sort_by("id").to_pylist()] == ["n1", "n2"]
+    assert ours.check().ok
