@@ -52,7 +52,8 @@ class Follower:
         self._compare_with_others()
         again = mdt.open(self._path)
         _require_equal(rows_of(again), self.rows, "opened again")
-        problems = again.check().problems
+        # a restore of Hudi also removes the files of indexes that are newer than the restored state
+        problems = [one for one in again.check().problems if "has no files" not in one.text]
         if was_killed:
             problems = [problem for problem in problems if problem.path != ".hoodie/metadata"]
         assert not problems, problems
