@@ -91,6 +91,8 @@ _SCHEMAS = {
     RECORD_INDEX: INDEX_SCHEMA,
 }
 """Partitions besides ``files`` that commits can keep -> Avro schema of their records."""
+_NAMED = {"bloom_filters", *_SCHEMAS}
+"""Partitions that readers use only if the properties name them."""
 _INDEX_PREFIX = "record-index"
 """Begin of the names of file groups of a record index of the whole table."""
 
@@ -240,7 +242,8 @@ class _SharedTable:
 
         If a partition is missing that a writer of Hudi wants to keep, and something is pending, it
         does not go on with any other in version 6, and leaves them named. So all are kept there, or
-        none.
+        none. Readers take secondary indexes and indexes of expressions that have a definition for
+        present if they use the metadata table, and fail without them. So none are kept then.
 
         Args:
             definition: Before a commit or, with its ``record``, after it.
@@ -255,8 +258,9 @@ class _SharedTable:
         indexed = self._indexed(definition) if COLUMN_STATS in named else None
         if indexed is not None and self._has_bounds(definition, indexed, record):
             kept |= named & {COLUMN_STATS, PARTITION_STATS}
-        is_partial = kept != named and self.properties.layout == 1
-        return set() if is_partial else kept
+        defined = set(load_definitions(self.storage, self.properties).names())
+        is_whole = self.properties.layout == 1 or not defined <= _NAMED
+        return set() if kept != named and is_whole else kept
 
     def _keeps_record_index(self, definition: TableDefinition, instants: Collection[str]) -> bool:
         """Return True if the record index has the file group of each key in the whole table."""
