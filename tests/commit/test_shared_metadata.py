@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hidden import HiddenMetadata
-from hudi_tables import fixture
+from hudi import HudiTable
+from hudi_tables import bag, fixture
 from other_writer import OtherWriter
 from shared_tables import batch, other_table, rows_of
 
@@ -237,6 +238,8 @@ def test_bounds_of_partitions_of_hudis_own_table_contain_our_rows(name, tmp_path
     t.upsert(row.set_column(row.schema.get_field_index("amount"), amount, highest))
     assert named(storage) >= {"files", "column_stats", "partition_stats"}
     assert problems(storage) == ()
+    by_hudi_rs = pa.Table.from_batches(map(pa.record_batch, HudiTable(str(path)).read()))
+    assert bag(by_hudi_rs.select(t.schema.names)) == rows_of(t)
     rows, count = t.scan(columns=[*t.schema.names, "_hoodie_partition_path"]).to_arrow(), 0
     bounds = joined_bounds(storage, rows.schema)
     for (partition, column), (low, high) in bounds.items():
