@@ -197,7 +197,7 @@ def goes_on(hudi: HudiSession, path: Path, writer: dict[str, str], draw: random.
     table = mdt.open(path)
     table.upsert(rows(ALIKE[10:30], 2000))
     table.delete(rows(ALIKE[30:40], 2000))
-    assert RECORD_INDEX not in (read_properties(LocalStorage(path)) or {}).get(PARTITIONS, "")
+    assert RECORD_INDEX in (read_properties(LocalStorage(path)) or {}).get(PARTITIONS, "")
     compare(hudi, path, ALIKE[8:34])
 
 
