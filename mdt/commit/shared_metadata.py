@@ -37,7 +37,7 @@ from mdt.commit.metadata_partitions import (
     remove_metadata_table,
 )
 from mdt.commit.operation import WITHOUT_FILES
-from mdt.errors import Unsupported
+from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.column_stats_records import FORMS
 from mdt.hudi.file_names import ANY_LOG, parse_log
@@ -342,7 +342,9 @@ class _SharedTable:
         self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
         """Yield the file groups that a record changes, and their entries, sorted by key."""
-        [slices] = self._slices(partition).values()
+        slices, *others = self._slices(partition).values()
+        if others or (partition == FILES and len(slices) > 1):
+            raise Corrupt("it has unknown file groups", path=f"{FOLDER}/{partition}")
         if partition == FILES:
             yield self._listing(slices[0], record)
             return

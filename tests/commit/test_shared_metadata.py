@@ -156,13 +156,27 @@ def lose_listing(storage, version):
     replace_properties(Metadata(storage), stored)
 
 
+def add_file_groups(storage, version):
+    """Add a file group with a name of its own to a partition."""
+    name = "other-0000-0_0-1-0_00000000000000001.hfile"
+    storage.create(f"{FOLDER}/column_stats/{name}", b"")
+
+
+def add_listing(storage, version):
+    """Add a second file group to the listing, which always has one."""
+    storage.create(f"{FOLDER}/files/files-0001-0_0-1-0_00000000000000001.hfile", b"")
+
+
 def damage(storage, version):
     storage.replace(f"{FOLDER}/hoodie.properties", b"")
     storage.delete(f"{FOLDER}/.hoodie/hoodie.properties")
 
 
+SPOILS = (pend, forget, begin_index, lose_listing, add_file_groups, add_listing, damage)
+
+
 @versions
-@pytest.mark.parametrize("spoil", [pend, forget, begin_index, lose_listing, damage])
+@pytest.mark.parametrize("spoil", SPOILS)
 def test_one_that_commits_cannot_go_on_with_is_removed(version, spoil, caplog):
     storage = shared(version)
     t = mdt.open(storage)
