@@ -389,13 +389,15 @@ class _SharedTable:
         token = 0 if record.token is None else record.token  # no writer of Hudi has it
         others = []
         for log in file_slice.logs:
-            name = parse_log(log.name, ANY_LOG)
-            if name is not None and name.token != f"0-{token}-0":
-                others.append((name.version, log.name))
+            parsed = parse_log(log.name, ANY_LOG)
+            if parsed is not None and parsed.token != f"0-{token}-0":
+                others.append((parsed.version, log.name))
         base_name = "" if file_slice.base is None else file_slice.base.name
         names = tuple(name for _, name in others)
         table = self.layout.table
         instant = table.log_instant(file_slice.instant, record.instant)
         version = table.log_version(max((version for version, _ in others), default=0))
-        older = Slice(group, file_slice.instant, base_name, names)
-        return older, group.log_name(instant, version, token)
+        name = group.log_name(instant, version, token)
+        if parse_log(name, ANY_LOG) is None:
+            raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
+        return Slice(group, file_slice.instant, base_name, names), name

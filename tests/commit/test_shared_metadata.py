@@ -167,12 +167,26 @@ def add_listing(storage, version):
     storage.create(f"{FOLDER}/files/files-0001-0_0-1-0_00000000000000001.hfile", b"")
 
 
+def repeat_listing(storage, version):
+    """Add another file group with the number of the listing."""
+    storage.create(f"{FOLDER}/files/files-0000-1_0-1-0_00000000000000001.hfile", b"")
+
+
 def damage(storage, version):
     storage.replace(f"{FOLDER}/hoodie.properties", b"")
     storage.delete(f"{FOLDER}/.hoodie/hoodie.properties")
 
 
-SPOILS = (pend, forget, begin_index, lose_listing, add_file_groups, add_listing, damage)
+SPOILS = (
+    pend,
+    forget,
+    begin_index,
+    lose_listing,
+    add_file_groups,
+    add_listing,
+    repeat_listing,
+    damage,
+)
 
 
 @versions
@@ -186,6 +200,16 @@ def test_one_that_commits_cannot_go_on_with_is_removed(version, spoil, caplog):
     assert named(storage) == set() and not storage.list(FOLDER)
     assert "cannot keep Hudi's metadata table" in caplog.text
     assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
+
+
+def test_one_with_the_largest_number_of_a_log_file_is_removed():
+    storage = shared(6)
+    paths = [info.path for info in storage.list_dir(f"{FOLDER}/files")]
+    last = max(path for path in paths if ".log." in path)
+    head, number, _ = last.rpartition(".log.")
+    storage.create(f"{head}{number}999999999_0-9-0", storage.read(last))
+    mdt.open(storage).upsert(batch([2, 60], 4))
+    assert named(storage) == set() and problems(storage) == ()
 
 
 @versions
