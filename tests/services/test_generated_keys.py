@@ -130,10 +130,12 @@ def test_operations_that_need_keys_are_refused_without_them():
     merge = ours.merge(new, on=["id"]).when_not_matched()
     refused(f"the source lacks {KEY}", merge.insert, "*")
     refused(f"needs a value for the column '{KEY}'", merge.insert, {"v": "source.v"})
-    said = "generated keys have no other formats"
-    refused(said, ours.alter, formats=["hudi", "delta"], kind=Unsupported)
+    said = f"cannot have the format Delta: column '{KEY}' has keys that Hudi generates"
+    refused(said, ours.alter, formats=["hudi", "delta"])
+    refused(said, ours.alter, formats=["hudi", "delta"], add={"w": "int64"}, rewrite=True)
     mdt.release(storage)
-    refused(said, mdt.adopt, storage, formats=["hudi", "delta"], kind=Unsupported)
+    refused(said, mdt.adopt, storage, formats=["hudi", "delta"])
+    assert not storage.list("_delta_log")
     own = pa.schema({KEY: pa.string(), "v": pa.int64()})
     refused("creates no tables", mdt.create, MemoryStorage(), own, [KEY], kind=Unsupported)
     refused("reserved for Hudi", mdt.create, MemoryStorage(), own, ["v"])
