@@ -31,7 +31,6 @@ from mdt.commit.hudi_column_stats import (
 )
 from mdt.commit.hudi_metadata import DAMAGE, listing_changes
 from mdt.commit.metadata_partitions import (
-    PARTITIONS,
     name_partitions,
     partitions_in,
     remove_metadata_table,
@@ -97,7 +96,7 @@ _INDEX_PREFIX = "record-index"
 
 def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
     """Return True if another writer keeps a metadata table of a table that it shares with us."""
-    return snapshot.is_shared and PARTITIONS in (metadata.watch.properties or {})
+    return snapshot.is_shared and bool(partitions_in(metadata.watch.properties or {}))
 
 
 def lost_partitions(metadata: Metadata, snapshot: Snapshot) -> set[str]:

@@ -244,6 +244,27 @@ def test_a_record_index_whose_instants_are_in_another_time_zone_is_taken_out(ver
     assert named(storage) == kept
 
 
+@versions
+def test_a_table_whose_writer_has_removed_it_has_none(version, caplog):
+    storage = shared(version)
+    storage.delete_many([info.path for info in storage.list(FOLDER)])
+    replace_properties(Metadata(storage), {**read_properties(storage), PARTITIONS: ""})
+    t = mdt.open(storage)
+    t.upsert(batch([3, 61], 4))
+    assert "metadata table" not in caplog.text and t.check().ok
+
+
+def test_names_of_partitions_that_no_folder_can_have_are_taken_out(tmp_path):
+    storage = shared(9)
+    local = LocalStorage(str(tmp_path / "table"))
+    for info in storage.list(""):
+        local.create(info.path, storage.read(info.path))
+    names = f"column_stats,files,record_index,{'漢' * 100},../a,hoodie.properties"
+    replace_properties(Metadata(local), {**read_properties(local), PARTITIONS: names})
+    mdt.open(local).upsert(batch([3, 61], 4))
+    assert named(local) == ALL and problems(local) == ()
+
+
 def joined_bounds(storage, schema):
     """Return (low, high) of (partition, column) as Hudi joins those of its log files."""
     decode = Decode("ColumnStatsMetadata", lambda keys, values: pa.table([values], ["value"]))
