@@ -154,3 +154,16 @@ def test_columns_are_added_by_both_writers():
     assert mdt.open(HiddenMetadata(storage)).scan("more = 1").count() == 1
     refused("is part of the record key", ours.alter, drop=[KEY])
     assert ours.check().ok
+
+
+def test_rows_are_restored_after_a_cleaning():
+    _, storage = other_table()
+    ours = mdt.adopt(storage)
+    before = rows_of_columns(ours)
+    ours.tag("before")
+    ours.insert(rows(["x"], 2))
+    ours.delete_where("id like '%_0'")
+    ours.compact()
+    ours.clean(retain_commits=1)
+    ours.restore("before")
+    assert rows_of_columns(ours) == before == of_other_reader(storage)
