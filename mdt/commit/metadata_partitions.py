@@ -18,7 +18,7 @@ from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
 
 PARTITIONS = properties.METADATA_PARTITIONS
-_PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}")
+_PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 
 
 def partitions_in(stored: Mapping[str, str]) -> set[str]:

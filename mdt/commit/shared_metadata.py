@@ -31,13 +31,12 @@ from mdt.commit.hudi_column_stats import (
 )
 from mdt.commit.hudi_metadata import DAMAGE, listing_changes
 from mdt.commit.metadata_partitions import (
-    PARTITIONS,
     name_partitions,
     partitions_in,
     remove_metadata_table,
 )
 from mdt.commit.operation import WITHOUT_FILES
-from mdt.errors import Unsupported
+from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.column_stats_records import FORMS
 from mdt.hudi.file_names import ANY_LOG, parse_log
@@ -99,7 +98,7 @@ _INDEX_PREFIX = "record-index"
 
 def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
     """Return True if another writer keeps a metadata table of a table that it shares with us."""
-    return snapshot.is_shared and PARTITIONS in (metadata.watch.properties or {})
+    return snapshot.is_shared and bool(partitions_in(metadata.watch.properties or {}))
 
 
 def lost_partitions(metadata: Metadata, snapshot: Snapshot) -> set[str]:
@@ -161,7 +160,10 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
 
     Raises Corrupt if the properties of the table cannot be read, and Unavailable.
     """
-    if not is_shared(metadata, newest) or not publish.has_instant(record):
+    if not newest.is_shared or not publish.has_instant(record):
+        return
+    # Hudi's writers may have made it while this one waited for the lock
+    if not partitions_in(load_properties(metadata.storage).stored):
         return
     try:
         _load(metadata.storage).add(metadata, record, newest)
@@ -346,7 +348,9 @@ class _SharedTable:
         self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
         """Yield the file groups that a record changes, and their entries, sorted by key."""
-        [slices] = self._slices(partition).values()
+        slices, *others = self._slices(partition).values()
+        if others or (partition == FILES and len(slices) > 1):
+            raise Corrupt("it has unknown file groups", path=f"{FOLDER}/{partition}")
         if partition == FILES:
             yield self._listing(slices[0], record)
             return
@@ -391,13 +395,15 @@ class _SharedTable:
         token = 0 if record.token is None else record.token  # no writer of Hudi has it
         others = []
         for log in file_slice.logs:
-            name = parse_log(log.name, ANY_LOG)
-            if name is not None and name.token != f"0-{token}-0":
-                others.append((name.version, log.name))
+            parsed = parse_log(log.name, ANY_LOG)
+            if parsed is not None and parsed.token != f"0-{token}-0":
+                others.append((parsed.version, log.name))
         base_name = "" if file_slice.base is None else file_slice.base.name
         names = tuple(name for _, name in others)
         table = self.layout.table
         instant = table.log_instant(file_slice.instant, record.instant)
         version = table.log_version(max((version for version, _ in others), default=0))
-        older = Slice(group, file_slice.instant, base_name, names)
-        return older, group.log_name(instant, version, token)
+        name = group.log_name(instant, version, token)
+        if parse_log(name, ANY_LOG) is None:
+            raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
+        return Slice(group, file_slice.instant, base_name, names), name

@@ -17,7 +17,7 @@ from mdt.hudi.partitions import partition_paths, partition_values
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.live_partitions import live_paths
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.schema.definition import TableDefinition
+from mdt.schema.definition import GENERATED_KEY, TableDefinition
 from mdt.schema.names import avro_name
 from mdt.schema.versions import SchemaVersion, numbers_of
 from mdt.stores.storage import Storage
@@ -52,6 +52,8 @@ def _refusals(form: Format, definition: TableDefinition) -> Iterator[Refusal]:
         name = column.field.name
         if avro_name(name) != name:
             yield path, f"is {avro_name(name)!r} in files, where its readers look for"
+    if definition.has_generated_keys:
+        yield GENERATED_KEY, "has keys that Hudi generates, which its readers do not see"
     yield from form.refusals(definition)
 
 

@@ -526,7 +526,6 @@ class Writing(Handle):
         new_formats = changes.get(FORMATS_OPTION)
         if new_formats:
             late.formats.refuse_folders(self._storage, self.definition, new_formats.split(","))
-            late.generated_keys.refuse_formats(self.definition, new_formats.split(","))
         provider = changes.get("mdt.lock.provider")
         if provider:  # raises for a lock that this storage does not have
             options_of_lock = parse_options({"mdt.lock.provider": provider})

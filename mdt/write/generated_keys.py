@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Container
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.config import HUDI_FORMAT
 from mdt.errors import Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.schema.definition import TableDefinition
@@ -67,13 +66,4 @@ def require_keys(operation: str, columns: Container[str]) -> None:
             f"{operation} needs the column {RECORD_KEY}, because Hudi generates the keys of the"
             " table",
             hint="t.insert makes keys for Arrow data; t.update_where and t.delete_where need none",
-        )
-
-
-def refuse_formats(definition: TableDefinition, formats: Collection[str]) -> None:
-    """Raise Unsupported for formats besides Hudi of a table with generated keys."""
-    if definition.has_generated_keys and set(formats) > {HUDI_FORMAT}:
-        raise Unsupported(
-            "tables with generated keys have no other formats",
-            hint="leave formats out",
         )

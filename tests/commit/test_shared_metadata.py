@@ -157,13 +157,41 @@ def lose_listing(storage, version):
     replace_properties(Metadata(storage), stored)
 
 
+def add_file_groups(storage, version):
+    """Add a file group with a name of its own to a partition."""
+    name = "other-0000-0_0-1-0_00000000000000001.hfile"
+    storage.create(f"{FOLDER}/column_stats/{name}", b"")
+
+
+def add_listing(storage, version):
+    """Add a second file group to the listing, which always has one."""
+    storage.create(f"{FOLDER}/files/files-0001-0_0-1-0_00000000000000001.hfile", b"")
+
+
+def repeat_listing(storage, version):
+    """Add another file group with the number of the listing."""
+    storage.create(f"{FOLDER}/files/files-0000-1_0-1-0_00000000000000001.hfile", b"")
+
+
 def damage(storage, version):
     storage.replace(f"{FOLDER}/hoodie.properties", b"")
     storage.delete(f"{FOLDER}/.hoodie/hoodie.properties")
 
 
+SPOILS = (
+    pend,
+    forget,
+    begin_index,
+    lose_listing,
+    add_file_groups,
+    add_listing,
+    repeat_listing,
+    damage,
+)
+
+
 @versions
-@pytest.mark.parametrize("spoil", [pend, forget, begin_index, lose_listing, damage])
+@pytest.mark.parametrize("spoil", SPOILS)
 def test_one_that_commits_cannot_go_on_with_is_removed(version, spoil, caplog):
     storage = shared(version)
     t = mdt.open(storage)
@@ -173,6 +201,16 @@ def test_one_that_commits_cannot_go_on_with_is_removed(version, spoil, caplog):
     assert named(storage) == set() and not storage.list(FOLDER)
     assert "cannot keep Hudi's metadata table" in caplog.text
     assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
+
+
+def test_one_with_the_largest_number_of_a_log_file_is_removed():
+    storage = shared(6)
+    paths = [info.path for info in storage.list_dir(f"{FOLDER}/files")]
+    last = max(path for path in paths if ".log." in path)
+    head, number, _ = last.rpartition(".log.")
+    storage.create(f"{head}{number}999999999_0-9-0", storage.read(last))
+    mdt.open(storage).upsert(batch([2, 60], 4))
+    assert named(storage) == set() and problems(storage) == ()
 
 
 @versions
@@ -205,6 +243,27 @@ def test_a_record_index_whose_instants_are_in_another_time_zone_is_taken_out(ver
         )
         t.upsert(batch([3, 62], 5))
     assert named(storage) == kept
+
+
+@versions
+def test_a_table_whose_writer_has_removed_it_has_none(version, caplog):
+    storage = shared(version)
+    storage.delete_many([info.path for info in storage.list(FOLDER)])
+    replace_properties(Metadata(storage), {**read_properties(storage), PARTITIONS: ""})
+    t = mdt.open(storage)
+    t.upsert(batch([3, 61], 4))
+    assert "metadata table" not in caplog.text and t.check().ok
+
+
+def test_names_of_partitions_that_no_folder_can_have_are_taken_out(tmp_path):
+    storage = shared(9)
+    local = LocalStorage(str(tmp_path / "table"))
+    for info in storage.list(""):
+        local.create(info.path, storage.read(info.path))
+    names = f"column_stats,files,record_index,{'漢' * 100},../a,hoodie.properties"
+    replace_properties(Metadata(local), {**read_properties(local), PARTITIONS: names})
+    mdt.open(local).upsert(batch([3, 61], 4))
+    assert named(local) == ALL and problems(local) == ()
 
 
 def joined_bounds(storage, schema):

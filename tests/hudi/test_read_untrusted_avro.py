@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import compaction_plan
-from mdt.hudi.read.untrusted_avro import MAGIC, read_record
+from mdt.hudi.read.untrusted_avro import MAGIC, read_record, write_values
 from mdt.limits import AVRO_SCHEMA_BYTES_MAX, AVRO_SCHEMA_DEPTH_MAX
 
 STRING = {"type": "string", "avro.java.string": "String"}
@@ -238,3 +238,13 @@ def test_a_schema_that_is_not_a_record_is_corrupt(schema):
 )
 def test_lengths_that_do_not_fit_are_corrupt(schema, content):
     corrupt(raw_file(record(schema), content))
+
+
+def test_a_schema_that_lacks_a_field_of_a_record_is_corrupt():
+    nested = record(["null", {"type": "map", "values": record("long", name="N")}], ["null", "int"])
+    schema = json.dumps(nested)
+    written = write_values([{"f0": {"a": {"f0": 1}}}], schema, "a")
+    assert written == [b"\2\2\2a\2\0\0"]
+    for lacking in ({"f9": 1}, {"f0": {"a": {"f0": 1, "isDeleted": True}}}):
+        with pytest.raises(Corrupt, match="no place for a record"):
+            write_values([lacking], schema, "a")

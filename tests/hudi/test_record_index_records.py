@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.errors import Unsupported
+from mdt.errors import Corrupt, Unsupported
+from mdt.hudi import hfile_writing, record_index_records, timeline
 from mdt.hudi import metadata_table_files as table_files
-from mdt.hudi import record_index_records, timeline
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.metadata_record_schema import LOCATION
 from mdt.hudi.metadata_table_files import RECORD_INDEX
-from mdt.hudi.read import hfile_entries
+from mdt.hudi.read import hfile, hfile_entries
+from mdt.hudi.read.hfile_format import ENTRIES
+from mdt.hudi.read.key_indexes import sampled_times
 from mdt.hudi.record_index_records import LOCATIONS
 
 GROUPS = [
@@ -84,3 +86,13 @@ def test_the_bytes_of_a_log_file_stay_the_same():
     entries = hfile_entries.sort([located, deleted])
     data = table_files.GROUPS[RECORD_INDEX].log_file(entries, "20240229120000123")
     assert hashlib.sha256(data).hexdigest()[:16] == "99040f9a6fb45dfa"
+
+
+def test_a_null_beside_a_union_is_corrupt_and_does_not_end_the_process():
+    location = record("Location", field("instantTime", ["string", "long"]))
+    schema = json.dumps(record("R", field("key", "string"), optional(LOCATION["name"], location)))
+    columns = pa.array([b"a", b"b"]), pa.array([b"\0\0", b"\0\2\2\x0a"])
+    entries = pa.record_batch([c.cast(pa.large_binary()) for c in columns], schema=ENTRIES)
+    data = hfile_writing.encode(entries, schema=schema, created_ms=0, is_compressed=False)
+    with pytest.raises(Corrupt, match="no location"):
+        sampled_times(hfile.open_bytes(data, "a"), schema)

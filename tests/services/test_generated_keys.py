@@ -130,10 +130,12 @@ def test_operations_that_need_keys_are_refused_without_them():
     merge = ours.merge(new, on=["id"]).when_not_matched()
     refused(f"the source lacks {KEY}", merge.insert, "*")
     refused(f"needs a value for the column '{KEY}'", merge.insert, {"v": "source.v"})
-    said = "generated keys have no other formats"
-    refused(said, ours.alter, formats=["hudi", "delta"], kind=Unsupported)
+    said = f"cannot have the format Delta: column '{KEY}' has keys that Hudi generates"
+    refused(said, ours.alter, formats=["hudi", "delta"])
+    refused(said, ours.alter, formats=["hudi", "delta"], add={"w": "int64"}, rewrite=True)
     mdt.release(storage)
-    refused(said, mdt.adopt, storage, formats=["hudi", "delta"], kind=Unsupported)
+    refused(said, mdt.adopt, storage, formats=["hudi", "delta"])
+    assert not storage.list("_delta_log")
     own = pa.schema({KEY: pa.string(), "v": pa.int64()})
     refused("creates no tables", mdt.create, MemoryStorage(), own, [KEY], kind=Unsupported)
     refused("reserved for Hudi", mdt.create, MemoryStorage(), own, ["v"])
@@ -152,3 +154,16 @@ def test_columns_are_added_by_both_writers():
     assert mdt.open(HiddenMetadata(storage)).scan("more = 1").count() == 1
     refused("is part of the record key", ours.alter, drop=[KEY])
     assert ours.check().ok
+
+
+def test_rows_are_restored_after_a_cleaning():
+    _, storage = other_table()
+    ours = mdt.adopt(storage)
+    before = rows_of_columns(ours)
+    ours.tag("before")
+    ours.insert(rows(["x"], 2))
+    ours.delete_where("id like '%_0'")
+    ours.compact()
+    ours.clean(retain_commits=1)
+    ours.restore("before")
+    assert rows_of_columns(ours) == before == of_other_reader(storage)

@@ -196,7 +196,7 @@ def numbered_slices(state: TableState, path: str) -> dict[str, list[FileSlice]]:
     Args:
         path: Path of its folder, for messages.
 
-    Raises Corrupt if a file group is missing or has an unknown name.
+    Raises Corrupt if a file group is missing, is there twice, or has an unknown name.
     """
     numbered: dict[str, dict[int, FileSlice]] = {}
     for one in state.slices:
@@ -204,6 +204,8 @@ def numbered_slices(state: TableState, path: str) -> dict[str, list[FileSlice]]:
         if match is None:
             raise Corrupt(f"unknown file group {one.file_id[:200]!r}", path=path)
         numbered.setdefault(match[1], {})[int(match[2])] = one
+    if sum(map(len, numbered.values())) < len(state.slices):
+        raise Corrupt("two file groups have the same number", path=path)
     for prefix, slices in numbered.items():
         if sorted(slices) != list(range(len(slices))):
             raise Corrupt(f"a file group of {prefix!r} is missing", path=path)

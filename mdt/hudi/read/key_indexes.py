@@ -341,8 +341,11 @@ def sampled_times(file: HFile, schema: str) -> pa.Array:
     Raises Corrupt, Missing, and Unsupported.
     """
     records = decode_records(file.sample(), schema, file.path, [_LOCATIONS.field])
+    values = plain(records[_LOCATIONS.field])
+    if values.null_count:  # Arrow would abort the process if a field is a union
+        raise Corrupt("a record has no location", path=file.path)
     try:
-        return plain(pc.struct_field(records[_LOCATIONS.field], "instantTime")).cast(pa.int64())
+        return pc.struct_field(values, "instantTime").cast(pa.int64())
     except (KeyError, pa.ArrowException) as error:
         raise Corrupt(f"unknown records: {str(error)[:200]}", path=file.path) from error
 

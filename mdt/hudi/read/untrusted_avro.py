@@ -150,9 +150,10 @@ def write_values(records: Iterable[dict[str, Any]], schema: str, path: str) -> l
     values = []
     try:
         stored = _schema(schema.encode())
+        absent = dict.fromkeys(field["name"] for field in stored["fields"])
         for record in records:
             content = BytesIO()
-            fastavro.schemaless_writer(content, stored, record)
+            fastavro.schemaless_writer(content, stored, {**absent, **record}, strict=True)
             values.append(content.getvalue())
     except DAMAGE as error:
         problem = str(error)[:200] or repr(error)

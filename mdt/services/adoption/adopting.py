@@ -43,7 +43,6 @@ from mdt.schema.time_paths import TEXT, UNITS, TimePath
 from mdt.services.adoption.commit_import import import_commits
 from mdt.services.adoption.key_mapping import OtherKeys, map_keys
 from mdt.stores.storage import Storage
-from mdt.write.generated_keys import refuse_formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,6 @@ def plan_adoption(
     all_formats = definition.parsed.formats
     definition = definition.with_options({FORMATS_OPTION: None})
     refuse_folders(storage, definition, all_formats)
-    refuse_formats(definition, all_formats)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
     bases = [one.base.size for one in state.slices if one.base is not None]
     logs = [log.size for one in state.slices for log in one.logs]

@@ -175,7 +175,7 @@ class Restore(Operation[RestorePlan]):
                 self.metadata,
                 state,
                 KeyRows(*rows_only_in(state, reference)),
-                [*names, *_KEY],
+                list(dict.fromkeys((*names, *_KEY))),
                 threads=threads,
             )
             for (state, reference), names in zip(states, columns, strict=True)
