@@ -31,7 +31,6 @@ from mdt.commit.hudi_column_stats import (
 )
 from mdt.commit.hudi_metadata import DAMAGE, listing_changes
 from mdt.commit.metadata_partitions import (
-    name_partitions,
     partitions_in,
     remove_metadata_table,
 )
@@ -90,8 +89,6 @@ _SCHEMAS = {
     RECORD_INDEX: INDEX_SCHEMA,
 }
 """Partitions besides ``files`` that commits can keep -> Avro schema of their records."""
-_NAMED = {"bloom_filters", *_SCHEMAS}
-"""Partitions that readers use only if the properties name them."""
 _INDEX_PREFIX = "record-index"
 """Begin of the names of file groups of a record index of the whole table."""
 
@@ -135,25 +132,12 @@ def lost_partitions_of(
         return named
 
 
-def take_out(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Take the partitions that commits cannot keep out of the properties, and delete them.
-
-    Raises the errors of :func:`lost_partitions`.
-    """
-    stored = load_properties(metadata.storage).stored
-    kept = partitions_in(stored) - lost_partitions(metadata, snapshot)
-    if not kept:
-        remove_metadata_table(metadata)
-    elif kept != partitions_in(stored):
-        name_partitions(metadata, stored, kept)
-
-
 def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Add ``record`` to the metadata table. Call it before the record is published, and after all
     earlier records are.
 
-    Removes the metadata table if that is not possible, and partitions that cannot be kept. A commit
-    without files comes before such a removal, and needs none.
+    Removes the metadata table if that is not possible. A commit without files comes before a
+    removal, and needs none.
 
     Args:
         newest: A snapshot with the record, or a later one.
@@ -242,11 +226,6 @@ class _SharedTable:
     ) -> set[str]:
         """Return the partitions that commits can keep.
 
-        If a partition is missing that a writer of Hudi wants to keep, and something is pending, it
-        does not go on with any other in version 6, and leaves them named. So all are kept there, or
-        none. Readers take secondary indexes and indexes of expressions that have a definition for
-        present if they use the metadata table, and fail without them. So none are kept then.
-
         Args:
             definition: Before a commit or, with its ``record``, after it.
             instants: Instants of live files.
@@ -260,9 +239,7 @@ class _SharedTable:
         indexed = self._indexed(definition) if COLUMN_STATS in named else None
         if indexed is not None and self._has_bounds(definition, indexed, record):
             kept |= named & {COLUMN_STATS, PARTITION_STATS}
-        defined = set(load_definitions(self.storage, self.properties).names())
-        is_whole = self.properties.layout == 1 or not defined <= _NAMED
-        return set() if kept != named and is_whole else kept
+        return kept
 
     def _keeps_record_index(self, definition: TableDefinition, instants: Collection[str]) -> bool:
         """Return True if the record index has the file group of each key in the whole table."""
@@ -326,8 +303,9 @@ class _SharedTable:
         self.require_in_step(record)
         after = newest if newest.seq == record.seq else metadata.state(record.seq)
         kept = self.kept(after.definition, _instants(after), record)
-        if FILES not in kept:
-            raise Unsupported("commits of mdt cannot keep all of its partitions")
+        lost = partitions_in(self.properties.stored) - kept
+        if lost and record.header["operation"] != WITHOUT_FILES:  # which comes before a removal
+            raise Unsupported(f"commits of mdt cannot keep {', '.join(sorted(lost))}")
         files: list[tuple[Slice, NewFile]] = []
         contents: list[tuple[str, bytes]] = []
         for partition in sorted(kept):
@@ -336,9 +314,6 @@ class _SharedTable:
                 data = group.log_file(entries, record.instant)
                 files.append((older, NewFile(name, len(data), len(entries))))
                 contents.append((group.path(name), data))
-        is_before_removal = record.header["operation"] == WITHOUT_FILES
-        if kept != partitions_in(self.properties.stored) and not is_before_removal:
-            name_partitions(metadata, self.properties.stored, kept)
         *pending, done = table_files.delta_instants(self.layout, completed, files)
         put = self.storage.put_if_absent
         self.storage.together(*(partial(put, *file) for file in (*contents, *pending)))

@@ -347,7 +347,7 @@ class Handle(FamiliarNames):
             snapshot, claims = self._newest_for_write(), None
         if not self._is_dry and late.shared_metadata.lost_partitions(self._metadata, snapshot):
             self._wait_for_writers()
-            late.metadata_removal.remove_lost(self._metadata, snapshot)
+            late.metadata_removal.remove(self._metadata, snapshot)
             snapshot = self._newest_for_write()
         if by_key:
             self._metadata.key_index(snapshot)

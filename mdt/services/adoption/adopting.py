@@ -58,8 +58,8 @@ class AdoptionPlan:
         key_index: The key index.
         indexes: The skipping indexes.
         formats: The table formats, of which those besides Hudi are added at the end.
-        lost_partitions: Partitions of Hudi's metadata table that the first write removes, because
-            commits of mdt cannot keep them. Hudi's next writer makes them again.
+        lost_partitions: Partitions of Hudi's metadata table that commits of mdt cannot keep. If
+            there are any, the first write removes it, and Hudi's next writer makes it again.
         compacts: True if file groups with log files are compacted at the end.
         seconds: Estimated time, from a trial with a few file groups.
     """

@@ -1,6 +1,6 @@
-"""Removal of partitions of Hudi's metadata table of a table that Hudi's writers share.
+"""Removal of Hudi's metadata table of a table that Hudi's writers share.
 
-Hudi's next writer makes them again, each partition at an instant of its own. But if the newest
+Hudi's next writer makes it again, each partition at an instant of its own. But if the newest
 completed action of the table is the build of an index, Hudi 1.2 makes all of them at the instant of
 this action, where each one replaces the last, and its readers then miss files. Such a table
 gets a commit without files first.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdt.commit import hudi_locks, publish, shared_metadata
+from mdt.commit import hudi_locks, publish
 from mdt.commit.conflicts import Footprint
 from mdt.commit.metadata_partitions import remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES, Changes, Claim, Operation, WritePlan
@@ -48,11 +48,8 @@ class CommitWithoutFiles(Operation[WritePlan]):
         return Changes()
 
 
-def remove_lost(metadata: Metadata, snapshot: Snapshot, *, is_damaged: bool = False) -> None:
-    """Remove the partitions that commits of ours cannot keep.
-
-    Args:
-        is_damaged: Remove all of them.
+def remove(metadata: Metadata, snapshot: Snapshot) -> None:
+    """Remove the metadata table, because commits of ours cannot keep all of its partitions.
 
     Raises Unsupported if they are in use: Hudi's writers in flight would continue a table that is
     gone. Raises Corrupt if the properties cannot be read, Conflict, and Unavailable.
@@ -62,7 +59,4 @@ def remove_lost(metadata: Metadata, snapshot: Snapshot, *, is_damaged: bool = Fa
     with hudi_locks.locked(metadata, definition):
         if metadata.options(definition).lock_provider:
             hudi_locks.require_no_writers(metadata)
-        if is_damaged:
-            remove_metadata_table(metadata)
-        else:
-            shared_metadata.take_out(metadata, metadata.newest())
+        remove_metadata_table(metadata)

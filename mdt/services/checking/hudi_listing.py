@@ -24,7 +24,7 @@ from mdt.hudi.read.table_state import load_state
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
-from mdt.services.adoption.metadata_removal import remove_lost
+from mdt.services.adoption.metadata_removal import remove
 from mdt.services.checking import hudi_locations, hudi_statistics
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
@@ -122,7 +122,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """
     newest = repair.metadata.newest()
     if newest.is_shared:
-        remove_lost(repair.metadata, newest, is_damaged=True)
+        remove(repair.metadata, newest)
     else:
         remove_metadata_table(repair.metadata)
     repair.note(FOLDER, "removed Hudi's metadata table; the next commit makes it again")

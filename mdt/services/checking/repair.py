@@ -72,7 +72,7 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     job.metadata.watch.refuse_to_write(has_metadata_table=is_in_step)
     if shared_metadata.lost_partitions(job.metadata, newest):
         require_no_pending_writes(job.metadata)
-        metadata_removal.remove_lost(job.metadata, newest)
+        metadata_removal.remove(job.metadata, newest)
     with suppress(Corrupt):  # needs the log, which may be damaged
         other_formats.remove_foreign_versions(job)
         recover(job.metadata, after_seconds=job.state().options.rollback_after_seconds or 1)
