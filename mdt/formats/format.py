@@ -27,11 +27,14 @@ class Format(ABC):
         name: Its name in the option ``mdt.formats``.
         title: Its name in messages.
         folder: Its directory in a table.
+        stays_at_start: True if readers may see only the version with which they begin, and False
+            if all go on to later ones.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     folder: ClassVar[str]
+    stays_at_start: ClassVar[bool]
 
     @abstractmethod
     def refusals(self, definition: TableDefinition) -> Iterator[tuple[str, str]]:

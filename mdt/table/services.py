@@ -514,7 +514,8 @@ class Services(Handle):
         commits they are behind (``format_table.FORMATS``).
 
         Readers of a format are behind after a crash, until the next write, and after commits of
-        other Hudi writers, until these are imported.
+        other Hudi writers, until these are imported. Readers of Iceberg see the version in
+        ``version-hint.text``.
 
         >>> t.formats().to_pylist()
         [{'format': 'hudi', 'seq': ..., 'behind': 0}]

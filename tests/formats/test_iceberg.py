@@ -11,7 +11,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 from format_views import VIEWS
-from iceberg_tables import FOLDER, files_of, metadata_of, newest_version
+from iceberg_tables import FOLDER, HINT, files_of, metadata_of, newest_version
 from worlds import COW, MOR, rows
 
 import mdt
@@ -283,6 +283,23 @@ def test_a_forged_hint_is_replaced(hint):
     storage.replace(f"{FOLDER}/version-hint.text", hint)
     table.upsert(rows(range(3), 2, 1.0))
     VIEW.assert_same_rows(storage)
+
+
+@pytest.mark.parametrize(
+    ("hint", "seq"), [(b"1", 1), (b"2", 2), (b"9", -1), (b"x", -1), (None, -1)]
+)
+def test_formats_are_as_new_as_the_hint(hint, seq):
+    storage, table = VIEW.table()
+    table.upsert(rows(range(4), 1, 1.0))
+    table.upsert(rows([1], 2, 2.0))
+    if hint is None:
+        storage.delete(HINT)
+    else:
+        storage.replace(HINT, hint)
+    row = {"format": "iceberg", "seq": seq, "behind": 2 - seq}
+    assert table.formats().to_pylist()[1] == row
+    table.upsert(rows([1], 3, 3.0))
+    assert table.formats().to_pylist()[1] == {"format": "iceberg", "seq": 3, "behind": 0}
 
 
 def test_a_forged_location_is_not_followed(tmp_path):

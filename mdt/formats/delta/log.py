@@ -62,6 +62,7 @@ class DeltaLog(Format):
     name = "delta"
     title = "Delta"
     folder = FOLDER
+    stays_at_start = False
 
     def refusals(self, definition: TableDefinition) -> Iterator[Refusal]:
         """Yield the columns whose type Delta does not have."""

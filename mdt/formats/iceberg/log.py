@@ -72,6 +72,7 @@ class IcebergMetadata(Format):
     name = "iceberg"
     title = "Iceberg"
     folder = FOLDER
+    stays_at_start = True
 
     def refusals(self, definition: TableDefinition) -> Iterator[Refusal]:
         """Yield the columns whose type Iceberg does not have, or not in Parquet."""

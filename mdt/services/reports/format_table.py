@@ -12,9 +12,10 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 FORMATS = pa.schema([("format", pa.string()), ("seq", pa.int64()), ("behind", pa.int64())])
-"""A row for each format: the newest commit that its readers see, or the one before its begin, and
-the number of later commits. The entry in a catalog of Iceberg has a row of its own, with nulls if
-the catalog has no commit of ours or does not answer.
+"""A row for each format: the newest commit that all of its readers see, or the one before its
+begin, and the number of later commits. Some readers of Iceberg go no further than its hint. The
+entry in a catalog of Iceberg has a row of its own, with nulls if the catalog has no commit of ours
+or does not answer.
 """
 
 
@@ -31,6 +32,10 @@ def format_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
         first = max(snapshot.retention.first, definition.begin_of_format(form.name))
         while seq >= first and storage.size(form.path(seq)) is None:
             seq -= 1
+        if form.stays_at_start:
+            start = form.newest_start(storage)
+            is_dead = storage.size(form.path(start)) is None
+            seq = first - 1 if is_dead else min(seq, start)
         newest[form.name] = seq
     rows = list[tuple[str, int | None, int | None]]()
     rows += [(name, seq, snapshot.seq - seq) for name, seq in newest.items()]
