@@ -52,7 +52,7 @@ _LAST_ASCII = b"\x7f"
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What the index has.
+    """The content of the index.
 
     Attributes:
         columns: Indexed columns of the table -> names in Hudi's files.
@@ -64,13 +64,13 @@ class Indexed:
 
     @classmethod
     def of_ours(cls, definition: TableDefinition) -> Indexed:
-        """Return what the index of a table has that our commits keep."""
+        """Return the content of the index that our commits keep."""
         return cls(columns(definition), FORMS[definition.hudi_version])
 
     @classmethod
     def of_definition(cls, definition: TableDefinition, fields: Fields) -> Indexed | None:
-        """Return what Hudi's definition of the index says, or None if our statistics cannot have
-        it.
+        """Return the content that Hudi's definition of the index states, or None if our statistics
+        lack a part of it.
 
         Args:
             fields: The definition, see :func:`index_definition`.
@@ -137,7 +137,7 @@ def has_all_files(
 
     Args:
         definition: Of the snapshot at the record.
-        indexed: What the index has, by default what ours has.
+        indexed: The content of the index, by default that of ours.
     """
     indexed = indexed or Indexed.of_ours(definition)
     added = [_files_of(record)]
@@ -196,7 +196,7 @@ def record_entries(
 
     Args:
         definition: Of the snapshot at the record.
-        indexed: What the index has, by default what ours has.
+        indexed: The content of the index, by default that of ours.
     """
     indexed = indexed or Indexed.of_ours(definition)
     parts = list(_entries(_files_of(record), definition, indexed))

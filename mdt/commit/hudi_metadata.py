@@ -91,8 +91,8 @@ def is_kept(snapshot: Snapshot) -> bool:
 def is_in_step(metadata: Metadata) -> bool:
     """Return True if commits keep Hudi's metadata table, if there is one, or remove it.
 
-    It is also ours while the record that turns it off is not published, so that the next writer can
-    publish this record and remove the metadata table.
+    That includes a record that turns it off and is not published: the next writer publishes the
+    record and removes the metadata table.
     """
     snapshot = metadata.cached_snapshot()
     if snapshot.is_shared or is_kept(snapshot):

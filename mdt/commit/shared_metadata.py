@@ -1,9 +1,13 @@
-"""Hudi's metadata table of a table that other Hudi writers share: commits of ours go on with it.
+"""Hudi's metadata table of a table that other Hudi writers share: our commits keep it, too.
 
 :func:`keep` adds a log file to each file group of it that a commit changes, and a deltacommit, as a
-writer of Hudi does. Hudi's writers compact, clean and archive the metadata table. A partition that
-cannot be kept right is taken out of the properties, and Hudi's next writer makes it again. So is
-the whole metadata table if it is out of step, or if no writer of Hudi has compacted it for long.
+writer of Hudi does. Hudi's writers compact, clean and archive the metadata table. It is removed,
+and Hudi's next writer makes it again, if it is out of step, if a partition of it cannot be kept
+right, or if no writer of Hudi has compacted it for long.
+
+No partition is removed alone. A writer of Hudi 1.2 that fails to make a missing one, as beside
+something pending in version 6, may leave the others named and stop keeping them. Its readers fail
+if an index has a definition and no partition.
 
 Commits hold Hudi's lock, if the table has one. Names and bytes are determined by the commit record
 and by what Hudi's writers have put before, so a publisher can go on after a crash.
@@ -30,10 +34,7 @@ from mdt.commit.hudi_column_stats import (
     record_entries,
 )
 from mdt.commit.hudi_metadata import DAMAGE, listing_changes
-from mdt.commit.metadata_partitions import (
-    partitions_in,
-    remove_metadata_table,
-)
+from mdt.commit.metadata_partitions import partitions_in, remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import metadata_table_files as table_files
@@ -55,6 +56,7 @@ from mdt.hudi.metadata_table_files import (
 )
 from mdt.hudi.properties import PENDING_METADATA_PARTITIONS
 from mdt.hudi.read import hfile
+from mdt.hudi.read.fields import Fields
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.index_partition import (
     IndexPartition,
@@ -173,7 +175,8 @@ def _load(storage: Storage) -> _SharedTable:
     if table is None:
         raise Unsupported("it has no properties")
     layout = LAYOUTS[6 if properties.layout == 1 else 9]
-    return _SharedTable(storage, properties, data, table, layout)
+    definitions = load_definitions(storage, properties)
+    return _SharedTable(storage, properties, data, table, layout, definitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ class _SharedTable:
         properties: Those of the data table.
         data: The timeline of the data table, which was loaded before.
         layout: Names and bodies of its files.
+        definitions: Hudi's definitions of indexes, by name.
     """
 
     storage: Storage
@@ -191,6 +195,7 @@ class _SharedTable:
     data: Timeline
     table: MetadataTable
     layout: Layout1
+    definitions: Fields
 
     def require_in_step(self, record: CommitRecord | None = None) -> None:
         """Raise Unsupported if it lacks a commit, or if something is pending that no writer at work
@@ -268,11 +273,11 @@ class _SharedTable:
         return True  # no key has an instant
 
     def _indexed(self, definition: TableDefinition) -> Indexed | None:
-        """Return what the column statistics have, or None if they cannot be kept.
+        """Return the content of the column statistics, or None if they cannot be kept.
 
         Hudi 1.2 has two forms of timestamps in version 8, and cannot join them.
         """
-        fields = load_definitions(self.storage, self.properties).record(COLUMN_STATS)
+        fields = self.definitions.record(COLUMN_STATS)
         indexed = None if fields is None else Indexed.of_definition(definition, fields)
         has_one_form = indexed is None or indexed.form is FORMS[9] or self.properties.layout == 1
         return indexed if has_one_form else None
@@ -282,13 +287,14 @@ class _SharedTable:
     ) -> bool:
         """Return True if the column statistics get all files of a record that must be there.
 
-        Hudi's writers derive bounds of partitions from them, save in version 6.
+        Bounds of partitions are joined from them, and Hudi's writers do so since version 8.
         """
         if record is None:
             return True
         if record.alters:
             return False
         needs_all = self.properties.layout != 1 and bool(definition.partition_by)
+        needs_all = needs_all or PARTITION_STATS in partitions_in(self.properties.stored)
         return not needs_all or has_all_files(record, None, definition, indexed)
 
     def _slices(self, partition: str) -> dict[str, list[FileSlice]]:
