@@ -1,15 +1,18 @@
 """Entries of the partition ``record_index`` of Hudi's metadata table: the file group of each record
 key.
 
-Hudi looks a key up in the whole table, so the index is kept only where no key is live twice.
+Hudi looks a key up in the whole table, so our own index is kept only where no key is live twice.
+Hudi's writers may have made an index of each partition.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mdt.errors import Invalid
 from mdt.hudi import record_index_records
+from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.record_index_records import LOCATIONS
 from mdt.limits import HUDI_RECORD_INDEX_ROWS_MAX
@@ -23,11 +26,15 @@ _BEGIN_SHARE_MAX = 0.8
 """Share of the maximum number of rows up to which a table gets the index."""
 
 
-def problem(definition: TableDefinition) -> str:
-    """Return why a table cannot have the index, or "" if it can."""
+def problem(definition: TableDefinition, *, by_partition: bool = False) -> str:
+    """Return why a table cannot have the index, or "" if it can.
+
+    Args:
+        by_partition: True for an index of each partition.
+    """
     if definition.keys_repeat:
         return "a key may be live several times, as mdt.keys.repeat is true"
-    if definition.partition_by and not definition.is_global:
+    if definition.partition_by and not definition.is_global and not by_partition:
         return "a key may be live in several partitions, as scope is not 'table'"
     return ""
 
@@ -76,6 +83,28 @@ def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) ->
 
     Raises the errors of :func:`snapshot_entries`.
     """
-    changes = key_changes(metadata, record, after)
-    deleted = hfile_entries.deletions(record_index_records.encoded(changes.deleted))
-    return hfile_entries.sort([record_index_records.entries(changes.located), deleted])
+    changes = key_changes(metadata, record, after, by_partition=False)
+    return _entries(changes.located, changes.deleted)
+
+
+def entries_by_partition(
+    metadata: Metadata, record: CommitRecord, after: Snapshot
+) -> dict[str, pa.RecordBatch]:
+    """Return the partitions that a record writes to or removes keys from -> their entries, sorted
+    by key, for an index of each partition.
+
+    Raises the errors of :func:`snapshot_entries`.
+    """
+    changes = key_changes(metadata, record, after, by_partition=True)
+    located, deleted = changes.located, changes.deleted
+    names = (part["partition"] for part in (record.table("files"), located, deleted))
+    found = {}
+    for partition in sorted(set().union(*(name.to_pylist() for name in names))):
+        of_it = (part.filter(pc.equal(part["partition"], partition)) for part in (located, deleted))
+        found[partition] = _entries(*of_it)
+    return found
+
+
+def _entries(located: pa.Table, deleted: pa.Table) -> pa.RecordBatch:
+    gone = hfile_entries.deletions(record_index_records.encoded(plain(deleted["key"])))
+    return hfile_entries.sort([record_index_records.entries(located), gone])

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt import logs
-from mdt.commit import hudi_record_index, publish
+from mdt.commit import hudi_record_index, hudi_secondary_index, publish
 from mdt.commit.hudi_column_stats import (
     Indexed,
     has_all_files,
@@ -48,6 +48,7 @@ from mdt.hudi.metadata_table_files import (
     PARTITION_STATS,
     RECORD_INDEX,
     SCHEMA,
+    SECONDARY_SCHEMA,
     STATS_SCHEMA,
     Group,
     Layout1,
@@ -65,7 +66,13 @@ from mdt.hudi.read.index_partition import (
     schema_of,
 )
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.key_indexes import load_definitions, sampled_times
+from mdt.hudi.read.key_indexes import (
+    SecondaryIndex,
+    index_partitions,
+    load_definitions,
+    sampled_times,
+    secondary_indexes,
+)
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import (
     FOLDER,
@@ -90,9 +97,9 @@ _SCHEMAS = {
     PARTITION_STATS: STATS_SCHEMA,
     RECORD_INDEX: INDEX_SCHEMA,
 }
-"""Partitions besides ``files`` that commits can keep -> Avro schema of their records."""
-_INDEX_PREFIX = "record-index"
-"""Begin of the names of file groups of a record index of the whole table."""
+"""Partitions that commits can keep -> Avro schema of their records. Others are secondary indexes,
+and ``files`` has the schema of its base file.
+"""
 
 
 def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
@@ -241,18 +248,31 @@ class _SharedTable:
         kept = named & {FILES}
         if RECORD_INDEX in named and self._keeps_record_index(definition, instants):
             kept.add(RECORD_INDEX)
+            if record is None or not record.alters:
+                kept.update(self._secondary(definition))
         indexed = self._indexed(definition) if COLUMN_STATS in named else None
         if indexed is not None and self._has_bounds(definition, indexed, record):
             kept |= named & {COLUMN_STATS, PARTITION_STATS}
         return kept
 
     def _keeps_record_index(self, definition: TableDefinition, instants: Collection[str]) -> bool:
-        """Return True if the record index has the file group of each key in the whole table."""
-        if hudi_record_index.problem(definition):
-            return False
-        if [*self._slices(RECORD_INDEX)] != [_INDEX_PREFIX]:
+        """Return True if commits can keep the record index, of the table or of each partition."""
+        prefixes = [*self._slices(RECORD_INDEX)]
+        by_partition = bool(index_partitions(prefixes))
+        if not prefixes or hudi_record_index.problem(definition, by_partition=by_partition):
             return False
         return self.properties.time_zone == "UTC" or self._has_times_in_utc(instants)
+
+    def _secondary(self, definition: TableDefinition) -> dict[str, tuple[SecondaryIndex, pa.Field]]:
+        """Return the secondary indexes that commits can keep beside a record index, with their
+        columns in the table, by partition of the metadata table.
+        """
+        found = {}
+        for index in secondary_indexes(partitions_in(self.properties.stored), self.definitions):
+            column = hudi_secondary_index.column_of(definition, index)
+            if column is not None:
+                found[index.name] = index, column
+        return found
 
     def _has_times_in_utc(self, instants: Collection[str]) -> bool:
         """Return True if the record index has an instant of the table, read in UTC.
@@ -262,8 +282,8 @@ class _SharedTable:
         times = [date_us(instant) // 1000 for instant in {*self.data.completed, *instants}]
         known = pa.array(times, pa.int64())
         index = IndexPartition(self.storage, self.table, self.data, RECORD_INDEX)
-        for number in range(index.size(_INDEX_PREFIX)):
-            group = index.group(_INDEX_PREFIX, number)
+        groups = ((p, number) for p in index.prefixes() for number in range(index.size(p)))
+        for group in (index.group(*place) for place in groups):
             files = [block for block in group.blocks if not isinstance(block, pa.Array)]
             if group.base is not None:
                 files.append((group.base, schema_of(group.base)))
@@ -329,19 +349,43 @@ class _SharedTable:
         self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
         """Yield the file groups that a record changes, and their entries, sorted by key."""
-        slices, *others = self._slices(partition).values()
+        numbered = self._slices(partition)
+        if partition == RECORD_INDEX and index_partitions(numbered):
+            yield from self._changes_by_partition(metadata, record, after, numbered)
+            return
+        slices, *others = numbered.values()
         if others or (partition == FILES and len(slices) > 1):
             raise Corrupt("it has unknown file groups", path=f"{FOLDER}/{partition}")
         if partition == FILES:
             yield self._listing(slices[0], record)
             return
-        entries = self._entries(metadata, record, after, partition)
-        keys = [key.decode() for key in entries["key"].to_pylist()]
-        numbers = group_numbers(keys, len(slices))
-        for number in np.unique(numbers).tolist():
-            group = Group(partition, slices[number].file_id, _SCHEMAS[partition])
-            chosen = pa.array(np.flatnonzero(numbers == number))
-            yield group, slices[number], entries.take(chosen)
+        index, column = self._secondary(after.definition).get(partition, (None, None))
+        if index is None:
+            entries = self._entries(metadata, record, after, partition)
+            yield from _distributed(partition, slices, entries)
+        else:
+            entries = hudi_secondary_index.record_entries(metadata, record, after, column)
+            yield from _distributed(partition, slices, entries, index)
+
+    def _changes_by_partition(
+        self,
+        metadata: Metadata,
+        record: CommitRecord,
+        after: Snapshot,
+        numbered: dict[str, list[FileSlice]],
+    ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
+        """Yield the changes of a record index of each partition. Hudi's writers look for a file
+        group in all partitions of the table, so new ones get one, also if they have no keys.
+        """
+        prefixes = index_partitions(numbered)
+        changes = hudi_record_index.entries_by_partition(metadata, record, after)
+        for path, entries in changes.items():
+            if path in prefixes:
+                yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], entries)
+            else:
+                file_id = table_files.index_file_id(path)
+                file_slice = FileSlice(RECORD_INDEX, file_id, record.instant, None, ())
+                yield Group(RECORD_INDEX, file_id, INDEX_SCHEMA), file_slice, entries
 
     def _listing(
         self, file_slice: FileSlice, record: CommitRecord
@@ -388,3 +432,24 @@ class _SharedTable:
         if parse_log(name, ANY_LOG) is None:
             raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
         return Slice(group, file_slice.instant, base_name, names), name
+
+
+def _distributed(
+    partition: str,
+    slices: list[FileSlice],
+    entries: pa.RecordBatch,
+    index: SecondaryIndex | None = None,
+) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
+    """Yield the file groups with the keys of entries, and their entries.
+
+    Args:
+        slices: Of all file groups, in the order of their numbers.
+        index: The secondary index, if it is one.
+    """
+    keys = [key.decode() for key in entries["key"].to_pylist()]
+    numbers = group_numbers(keys if index is None else index.hashed(keys), len(slices))
+    schema = _SCHEMAS.get(partition, SECONDARY_SCHEMA)
+    for number in np.unique(numbers).tolist():
+        chosen = pa.array(np.flatnonzero(numbers == number))
+        group = Group(partition, slices[number].file_id, schema)
+        yield group, slices[number], entries.take(chosen)

@@ -71,6 +71,11 @@ LOCATION = optional(
     ),
 )
 """The field with the file group of a record key."""
+SECONDARY = optional(
+    "SecondaryIndexMetadata",
+    record("HoodieSecondaryIndexInfo", field("isDeleted", "boolean")),
+)
+"""The field that says if the row of a value and a record key is deleted."""
 
 TABLE_SCHEMA = json.dumps(
     record(
@@ -84,10 +89,7 @@ TABLE_SCHEMA = json.dumps(
         optional("BloomFilterMetadata", _BLOOM),
         optional("ColumnStatsMetadata", _STATISTICS),
         LOCATION,
-        optional(
-            "SecondaryIndexMetadata",
-            record("HoodieSecondaryIndexInfo", field("isDeleted", "boolean")),
-        ),
+        SECONDARY,
         namespace=NAMESPACE,
     ),
     separators=(",", ":"),

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mdt.errors import Unsupported
 from mdt.hudi import (
     avro_bodies,
     column_stats_records,
@@ -33,7 +34,14 @@ from mdt.hudi import (
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.commit_metadata import NO_PREVIOUS, CommitMetadata
 from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
-from mdt.hudi.metadata_record_schema import FILE, LOCATION, TABLE_SCHEMA, TEXT
+from mdt.hudi.metadata_record_schema import (
+    FILE,
+    LOCATION,
+    SECONDARY,
+    TABLE_SCHEMA,
+    TEXT,
+)
+from mdt.hudi.partitions import escape
 from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.read.untrusted_avro import write_values
@@ -47,6 +55,8 @@ _INITIAL = "0" * 14
 _INITIALIZED, _INITIALIZED_END = 10, 1000
 """Numbers of three digits at the end of the instant of an initialization in version 6."""
 
+_ESCAPED_BYTES_MAX = 160
+"""Length of an escaped path of a partition in names of files, which have at most 255 bytes."""
 _PLAIN_BYTES_MAX = 1 << 16
 """Size of entries up to which those of a log file are not compressed."""
 _PARTITIONS = "__all_partitions__"
@@ -70,6 +80,8 @@ STATS_SCHEMA = _schema(column_stats_records.FIELD)
 """Avro schema of the records of ``column_stats``."""
 INDEX_SCHEMA = _schema(LOCATION)
 """Avro schema of the records of ``record_index``."""
+SECONDARY_SCHEMA = _schema(SECONDARY)
+"""Avro schema of the records of ``secondary_index_<name>``."""
 
 Names = Mapping[str, int | None]
 """Name of a file -> its size in bytes, or None if it is deleted."""
@@ -299,6 +311,21 @@ GROUPS = {
     RECORD_INDEX: Group(RECORD_INDEX, "record-index-0000-0", INDEX_SCHEMA),
 }
 """Partition -> its file group."""
+
+
+def index_file_id(partition: str) -> str:
+    """Return the name of the first file group of a partition of the table in a partitioned record
+    index. Its parts are separated by ``-``, and the parts of file names by ``_``.
+
+    Raises Unsupported for a path that is too long.
+
+    >>> index_file_id("day=2024-01-15")
+    'record-index-day%3D2024%2D01%2D15-0000-0'
+    """
+    path = escape(partition).replace("-", "%2D").replace("_", "%5F")
+    if len(path.encode()) > _ESCAPED_BYTES_MAX:
+        raise Unsupported(f"the path {partition[:100]!r}... is too long for names of files")
+    return f"record-index-{path}-0000-0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,13 +247,15 @@ def adopt(
 
     It reads footers, key columns and log files. The live rows of log files are copied into files
     below ``.hoodie/.mdt/``. Record keys and partitions are compared with those that mdt would
-    write. Hudi's metadata table is removed, because mdt does not maintain it; the next Hudi writer
-    builds it again.
+    write. Commits go on with Hudi's metadata table, if there is one; the first of them removes it
+    if it has a partition that mdt cannot keep (``lost_partitions`` of the plan), and the next Hudi
+    writer builds it again.
 
     path, options, storage_options: As for :func:`open`.
-    key_index, scope, indexes: As for :func:`create`. Key columns, partition columns and the
-        ordering field are those of the table. A table with Hudi's bucket index needs the key index
-        ``bucket`` with the same number of buckets.
+    key_index, scope, indexes: As for :func:`create`, but the scope is ``"table"`` by default if
+        Hudi's metadata table has a record index of the whole table. Key columns, partition columns
+        and the ordering field are those of the table. A table with Hudi's bucket index needs the
+        key index ``bucket`` with the same number of buckets.
     formats: As for :func:`create`. Formats besides Hudi are added by a commit at the end.
     compact: Compact file groups with log files at the end, so that no copies of their rows remain.
     dry_run: Return an :class:`AdoptionPlan`, with an estimate of the time, and change nothing.

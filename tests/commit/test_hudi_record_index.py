@@ -156,8 +156,10 @@ def test_changes_add_up_to_the_location_of_each_key(kind, index, by, seed):
         newest = table.snapshot().seq
         for seq in range(seen + 1, newest + 1):
             record = table.metadata.record(seq)
-            changes = key_changes(table.metadata, record, table.metadata.state(seq))
-            deleted = changes.deleted.to_pylist()
+            changes = key_changes(
+                table.metadata, record, table.metadata.state(seq), by_partition=False
+            )
+            deleted = changes.deleted["key"].to_pylist()
             assert not set(deleted) - known.keys(), steps
             known = {key: place for key, place in known.items() if key not in deleted}
             moved = located([changes.located])

@@ -5,10 +5,12 @@ readers find the files, the bounds and the keys of the table in it.
 from __future__ import annotations
 
 import random
+from datetime import date
 from decimal import Decimal
 from functools import partial
 from itertools import chain
 
+import index_files
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -28,7 +30,7 @@ from mdt.hudi.read.column_statistics import _file_column, comparable
 from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.index_partition import Decode, IndexPartition
 from mdt.hudi.read.key_indexes import load_key_indexes
-from mdt.hudi.timeline import REQUESTED, Instant
+from mdt.hudi.timeline import REQUESTED, Instant, instant_us
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
@@ -325,12 +327,102 @@ def test_check_reports_what_the_listing_lacks_and_repair_removes_it(version):
     assert mdt.open(storage).check().ok
 
 
-def test_one_with_a_secondary_index_is_removed_whole(tmp_path):
-    path = fixture("cow_v9_txns_nonpart_meta", tmp_path)
-    storage, t = LocalStorage(str(path)), mdt.adopt(path)
-    assert "secondary_index_merchant_idx" in named(storage)
-    t.upsert(t.scan(limit=1).to_arrow())
-    assert named(storage) == set()  # Hudi's readers look for an index that has a definition
+SECONDARY = {"secondary_index_merchant_idx", "secondary_index_txn_date_idx"}
+SECONDARY_TABLES = [
+    f"{kind}_v9_txns_{form}_meta" for kind in ("cow", "mor_avro") for form in ("nonpart", "simple")
+]
+
+
+def changed(rows, draw, **columns):
+    """Return rows with values of columns drawn from lists."""
+    for name, values in columns.items():
+        place = rows.schema.get_field_index(name)
+        drawn = [draw.choice(values) for _ in range(len(rows))]
+        rows = rows.set_column(place, rows.schema.field(name), [pa.array(drawn, rows[name].type)])
+    return rows
+
+
+def set_instants_in_utc(folder):
+    """Change the record index of a fixture, whose instants were in a zone with DST."""
+    table = shared_metadata._load(LocalStorage(str(folder)))
+    known = {instant_us(instant) // 1000 for instant in table.data.completed}
+
+    def change(key, record):
+        location = record["recordIndexMetadata"][1]
+        times = {location["instantTime"] - hours * 3_600_000 for hours in (5, 6)}
+        [location["instantTime"]] = times & known
+        return record
+
+    index_files.compact(folder, "record_index", change)
+
+
+@pytest.mark.parametrize("name", SECONDARY_TABLES)
+def test_secondary_indexes_of_hudis_own_table_have_the_values_of_our_rows(name, tmp_path):
+    path, draw = fixture(name, tmp_path), random.Random(name)
+    storage = LocalStorage(str(path))
+    set_instants_in_utc(path)
+    assert mdt.adopt(path, dry_run=True).lost_partitions == ()
+    t = mdt.adopt(path)
+    assert t.definition.scope == "table"
+    everything = t.scan().to_arrow()
+    merchants = ["Uber", "a$b", "\\", "\0", "", "S\u00e3o $ \\ Paulo", None]
+    days = [date(2024, 1, 15), date(1969, 12, 31), None]
+    for turn in range(12):
+        rows = everything.take(draw.sample(range(len(everything)), 5))
+        rows = changed(rows, draw, merchant_name=merchants, txn_date=days, txn_ts=[10**15 + turn])
+        ids = rows["txn_id"].to_pylist()
+        keys = " or ".join(f"txn_id = '{key}'" for key in ids[:2])
+        steps = [partial(t.upsert, rows)] * 4
+        steps += [partial(t.delete_where, keys), partial(t.cluster, by=["txn_ts"]), t.clean]
+        if name.startswith("mor"):
+            steps.append(t.compact)
+        draw.choice(steps)()
+        assert named(storage) >= SECONDARY, turn
+        assert problems(storage) == (), turn
+    ours = bag(t.scan().to_arrow())
+    theirs = mdt.open(HiddenMetadata(storage))
+    assert bag(theirs.scan().to_arrow()) == ours
+    for value in merchants:
+        of_value = theirs.scan("merchant_name <=> :value", params={"value": value})
+        expected = [row for row in t.scan().to_arrow().to_pylist() if row["merchant_name"] == value]
+        assert bag(of_value.to_arrow()) == sorted(map(repr, expected))
+        reasons = {note.index: note.reason for note in of_value.explain().indexes}
+        assert reasons["secondary_index_merchant_idx"] == "used"
+
+
+@pytest.mark.parametrize("name", ["cow_v9_txns_simple_meta", "mor_avro_v9_txns_simple_meta"])
+def test_a_record_index_of_each_partition_has_our_keys_in_new_partitions_too(name, tmp_path):
+    path, draw = fixture(name, tmp_path), random.Random(name)
+    set_instants_in_utc(path)
+    index_files.part_record_index(path)
+    storage = LocalStorage(str(path))
+    kept = named(storage) - SECONDARY
+    stored = read_properties(storage) | {PARTITIONS: ",".join(sorted(kept))}
+    storage.replace(paths.properties(), properties.encode(stored))
+    definitions = path / ".hoodie/.index_defs/index.json"
+    text = definitions.read_text()
+    definitions.write_text(text.replace('"isPartitioned" : "false"', '"isPartitioned" : "true"'))
+    t = mdt.adopt(path)
+    assert t.definition.scope == "partition"
+    everything = t.scan().to_arrow()
+    for turn in range(12):
+        rows = everything.take(draw.sample(range(len(everything)), 5))
+        regions = ["eu", "us", "north-east_1", "a b-c%d"]
+        rows = changed(rows, draw, region=regions, txn_ts=[10**15 + turn])
+        where = f"txn_id = '{rows['txn_id'][0]}'"
+        draw.choice([partial(t.upsert, rows)] * 4 + [partial(t.delete_where, where)])()
+        assert named(storage) == kept, turn
+        assert problems(storage) == (), turn
+    theirs = mdt.open(HiddenMetadata(storage))
+    rows = theirs.scan(columns=[*t.schema.names, "_hoodie_record_key"]).to_arrow()
+    assert {"north-east_1", "a b-c%d"} <= {*rows["region"].to_pylist()}
+    for key in set(rows["_hoodie_record_key"].to_pylist()):
+        scan = theirs.scan(f"_hoodie_record_key = '{key}'", rows.schema.names)
+        expected = rows.filter(pc.equal(rows["_hoodie_record_key"], key))
+        assert bag(scan.to_arrow()) == bag(expected)
+        assert {note.index: note.reason for note in scan.explain().indexes}[
+            "record_index"
+        ] == "used"
 
 
 class DyingAtTheEnd(FaultyStorage):

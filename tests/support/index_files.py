@@ -8,7 +8,9 @@ from hfile_writer import GZIP, hfile
 
 from mdt.hudi.delete_records import decode_delete_block
 from mdt.hudi.log_file import DELETE
+from mdt.hudi.metadata_table_files import index_file_id
 from mdt.hudi.read import hfile as hfile_reader
+from mdt.hudi.read.index_partition import group_numbers
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import (
     FOLDER,
@@ -64,6 +66,27 @@ def compact(
         paths.append(folder / FOLDER / partition / name)
         paths[-1].write_bytes(hfile(sorted(entries.items()), info={"schema": schema}, codec=GZIP))
     return paths
+
+
+def part_record_index(folder):
+    """Turn the record index of a table into one of each partition, with two file groups each."""
+    groups, schema = {}, b""
+    for path in compact(folder, "record_index"):
+        entries, records = {}, {}
+        schema = _add(entries, hfile_reader.open_bytes(path.read_bytes(), str(path))) or schema
+        _changed(entries, schema, records.setdefault)
+        instant = path.stem.rpartition("_")[2]
+        for key, record in records.items():
+            file_id = index_file_id(record["recordIndexMetadata"][1]["partitionName"])
+            names = [f"{file_id[:-6]}{number:04}-0_0-1-1_{instant}.hfile" for number in (0, 1)]
+            for name in names:
+                groups.setdefault(name, {})
+            groups[names[group_numbers([key], 2)[0]]][key.encode()] = entries[key.encode()]
+    for older in (folder / FOLDER / "record_index").glob("*record-index*"):
+        older.unlink()
+    for name, entries in groups.items():
+        content = hfile(sorted(entries.items()), info={"schema": schema}, codec=GZIP)
+        (folder / FOLDER / "record_index" / name).write_bytes(content)
 
 
 def _add(entries, file):

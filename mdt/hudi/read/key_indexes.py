@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY
+from mdt.hudi.partitions import unescape
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.fields import Fields, parse_json
 from mdt.hudi.read.hfile import HFile
@@ -38,8 +39,13 @@ RECORD_INDEX = "record_index"
 _SECONDARY_INDEX = "secondary_index_"
 _HASHES_VALUE = "V2"
 """Version of secondary indexes that are distributed by the value. In V1, it is the whole key."""
-_RECORD_INDEX_PREFIX = "record-index"
-_SEPARATOR = "$"
+WHOLE_TABLE = "record-index"
+"""Beginning of the names of file groups of a record index of the whole table. Those of a
+partitioned one go on with the escaped path of a partition.
+"""
+SEPARATOR = "$"
+"""Stands between the value and the record key in the keys of a secondary index."""
+_VALUE = re.compile(r"(?:\\.|[^\\$])*\$", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -74,6 +80,16 @@ class SecondaryIndex:
     column: str
     hashes_value: bool
 
+    def hashed(self, keys: Iterable[str]) -> list[str]:
+        r"""Return what is hashed of keys: all, or the value with the separator.
+
+        >>> SecondaryIndex("secondary_index_v", "v", True).hashed([r"a\$b$k1", "7$"])
+        ['a\\$b$', '7$']
+        """
+        if not self.hashes_value:
+            return list(keys)
+        return [key[: _value_end(key) + 1] for key in keys]
+
 
 def load_definitions(objects: Storage, table: TableProperties) -> Fields:
     """Return Hudi's definitions of indexes by name, none if there is no file. Raises Corrupt."""
@@ -88,15 +104,20 @@ def load_definitions(objects: Storage, table: TableProperties) -> Fields:
 
 
 def load_secondary_indexes(objects: Storage, table: TableProperties) -> dict[str, SecondaryIndex]:
-    """Return the complete secondary indexes, by column. Raises Corrupt.
+    """Return the complete secondary indexes, by column. Raises Corrupt."""
+    if not any(name.startswith(_SECONDARY_INDEX) for name in table.metadata_partitions):
+        return {}
+    found = secondary_indexes(table.metadata_partitions, load_definitions(objects, table))
+    return {index.column: index for index in found}
+
+
+def secondary_indexes(partitions: Iterable[str], definitions: Fields) -> list[SecondaryIndex]:
+    """Return the secondary indexes among partitions of a metadata table. Raises Corrupt.
 
     An index without a definition, or of several columns, is left out.
     """
-    if not any(name.startswith(_SECONDARY_INDEX) for name in table.metadata_partitions):
-        return {}
-    definitions = load_definitions(objects, table)
-    indexes = {}
-    for name in sorted(table.metadata_partitions):
+    indexes = []
+    for name in sorted(partitions):
         if not name.startswith(_SECONDARY_INDEX):
             continue
         definition = definitions.record(name)
@@ -105,7 +126,7 @@ def load_secondary_indexes(objects: Storage, table: TableProperties) -> dict[str
         columns = definition.texts("sourceFields")
         if len(columns) == 1:
             hashes_value = definition.text("version") == _HASHES_VALUE
-            indexes[columns[0]] = SecondaryIndex(name, columns[0], hashes_value)
+            indexes.append(SecondaryIndex(name, columns[0], hashes_value))
     return indexes
 
 
@@ -153,7 +174,7 @@ class KeyIndexes:
     def is_partitioned(self) -> bool:
         """True if the record index has the file groups of each key in each partition."""
         with self._lock:
-            return self._partition(RECORD_INDEX).prefixes() != [_RECORD_INDEX_PREFIX]
+            return self._partition(RECORD_INDEX).prefixes() != [WHOLE_TABLE]
 
     def give_up(self, name: str, problem: str) -> None:
         """Do not use an index any more, and forget what was read of it."""
@@ -166,12 +187,13 @@ class KeyIndexes:
 
         Args:
             partitions: The only partitions of the table that matter.
+
+        Raises Unsupported also if a partitioned index lacks one of ``partitions``.
         """
-        prefixes = {_RECORD_INDEX_PREFIX, *map(_prefix, partitions)}
         texts = sorted(set(keys))
         with self._lock:
             index, parts = self._partition(RECORD_INDEX), list[pa.Table]()
-            for prefix in prefixes.intersection(index.prefixes()):
+            for prefix in _prefixes(index, partitions):
                 numbers = index.numbers(prefix, texts)
                 for number in np.unique(numbers).tolist():
                     wanted = [texts[place] for place in np.flatnonzero(numbers == number)]
@@ -194,11 +216,10 @@ class KeyIndexes:
             partition = self._partition(index.name)
             [prefix] = partition.prefixes()
             for value in escaped(pa.concat_arrays(forms)).to_pylist():
-                start = value + _SEPARATOR
+                start = value + SEPARATOR
                 groups = list(range(partition.size(prefix)))
                 if index.hashes_value:
-                    # the separator belongs to the text that is hashed
-                    groups = partition.numbers(prefix, [start]).tolist()
+                    groups = partition.numbers(prefix, index.hashed([start])).tolist()
                 for group in (partition.group(prefix, number) for number in groups):
                     select = partial(HFile.lookup_prefix, prefix=start.encode())
                     records = group.records(select, decoder(index.name))
@@ -227,14 +248,38 @@ class KeyIndexes:
         return self._partitions[name]
 
 
-def _prefix(partition: str) -> str:
-    """Return the beginning of the names of a partition's file groups in a partitioned index.
+def _prefixes(index: IndexPartition, partitions: Collection[str]) -> list[str]:
+    """Return the beginnings of the names of file groups with the keys of some partitions.
 
-    >>> _prefix("city=Oslo/day=1")
-    'record-index-city%3DOslo%2Fday%3D1'
+    Raises Corrupt, and Unsupported if the index lacks one of them.
     """
-    path = partition.replace("/", "%2F").replace("=", "%3D")
-    return f"{_RECORD_INDEX_PREFIX}-{path}"
+    prefixes = index.prefixes()
+    indexed = index_partitions(prefixes)
+    if not indexed:
+        return prefixes
+    missing = {*partitions} - indexed.keys()
+    if missing:
+        raise Unsupported(f"it has no file group for the partition {min(missing)[:200]!r}")
+    return [indexed[path] for path in sorted(set(partitions))]
+
+
+def index_partitions(prefixes: Collection[str]) -> dict[str, str]:
+    """Return the partitions of the table whose keys a partitioned record index has -> beginnings of
+    the names of their file groups. Empty if the index has the keys of the whole table.
+
+    Raises Corrupt for other names.
+
+    >>> index_partitions(["record-index-day%3D2024%2D01%2D15"])
+    {'day=2024-01-15': 'record-index-day%3D2024%2D01%2D15'}
+    """
+    if list(prefixes) == [WHOLE_TABLE]:
+        return {}
+    found = {}
+    for prefix in prefixes:
+        head, is_partitioned, path = prefix.partition(f"{WHOLE_TABLE}-")
+        if head or not is_partitioned or found.setdefault(unescape(path), prefix) != prefix:
+            raise Corrupt(f"unknown file groups {prefix[:200]!r} of the record index")
+    return found
 
 
 def value_forms(values: pa.Array) -> list[pa.Array] | None:
@@ -260,7 +305,7 @@ def escaped(texts: pa.Array) -> pa.Array:
     >>> escaped(pa.array(["a$b", None])).to_pylist() == [r"a\$b", "\0"]
     True
     """
-    for special in ("\\", _SEPARATOR, "\0"):
+    for special in ("\\", SEPARATOR, "\0"):
         texts = pc.replace_substring(texts, special, f"\\{special}")
     return texts.fill_null("\0")
 
@@ -271,11 +316,17 @@ def split_key(key: str) -> tuple[str | None, str]:
     >>> split_key(r"a\$b$k1"), split_key("\0$k1")
     (('a$b', 'k1'), (None, 'k1'))
     """
-    match = re.fullmatch(r"((?:\\.|[^\\$])*)\$(.*)", key, re.DOTALL)
+    end = _value_end(key)
+    value, record_key = (_ESCAPED.sub(r"\1", part) for part in (key[:end], key[end + 1 :]))
+    return None if key[:end] == "\0" else value, record_key
+
+
+def _value_end(key: str) -> int:
+    """Return the place of the separator in a key of a secondary index. Raises Corrupt."""
+    match = _VALUE.match(key)
     if match is None:
         raise Corrupt(f"{key[:200]!r} is not a key of a secondary index")
-    value, record_key = (_ESCAPED.sub(r"\1", part) for part in match.groups())
-    return None if match[1] == "\0" else value, record_key
+    return match.end() - 1
 
 
 # -- decoding of records

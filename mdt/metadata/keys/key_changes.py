@@ -1,13 +1,15 @@
-"""Which record keys a commit put into other file groups, and which it removed.
+"""What a commit changes in indexes of record keys: which keys it put into other file groups, which
+it removed, and which rows have other values in a column.
 
-Rows that replace a row in the same file group change nothing. The answer follows from the commit
-record and the key maps of its files. Only the keys in the answer are read from data files.
+Rows that replace a row in the same file group change no keys. These follow from the commit record
+and the key maps of its files, and only the keys in the answer are read from data files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +28,11 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
+from mdt.schema.definition import TableDefinition
 
-_KEYS = pa.schema([(RECORD_KEY, pa.string())])
+KEYS = pa.schema([("key", pa.string()), ("partition", pa.string())])
+"""Record keys, with the partition path in which each was."""
+_RECORD_KEY = pa.field(RECORD_KEY, pa.string())
 
 Bools = npt.NDArray[np.bool_]
 
@@ -38,11 +43,11 @@ class KeyChanges:
 
     Attributes:
         located: Keys that are new in their file group -> LOCATIONS.
-        deleted: Keys that are in no file group any more, string[n].
+        deleted: Keys that are in no file group any more -> KEYS.
     """
 
     located: pa.Table
-    deleted: pa.Array
+    deleted: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +67,67 @@ class _Rows:
         return _Rows(self.segment, self.position[chosen], self.hi[chosen], self.lo[chosen])
 
 
-def key_changes(metadata: Metadata, record: CommitRecord, after: Snapshot) -> KeyChanges:
+def key_changes(
+    metadata: Metadata, record: CommitRecord, after: Snapshot, *, by_partition: bool
+) -> KeyChanges:
     """Return the changes of keys by ``record``. O(rows of the files that it adds and removes).
 
     Args:
         after: The snapshot at the record.
+        by_partition: A key that moves to another partition is deleted in the one where it was.
 
     Raises Corrupt, and Missing if a file was cleaned since.
     """
     before = metadata.state(record.seq - 1)
     old: dict[str, list[_Rows]] = {}
     new: dict[str, list[_Rows]] = {}
-    for rows in filter(len, _ended_rows(metadata, record, before)):
-        old.setdefault(rows.segment.file_id, []).append(rows)
-    for rows in filter(len, _added_rows(metadata, record, after)):
-        new.setdefault(rows.segment.file_id, []).append(rows)
-    moved_in, moved_out = list[_Rows](), list[_Rows]()
+    for segment, chosen in _ended_rows(record, before):
+        rows = _rows(metadata, before, segment, chosen)
+        old.setdefault(segment.file_id, []).append(rows)
+    for segment, chosen in _added_rows(record, after):
+        rows = _rows(metadata, after, segment, chosen)
+        new.setdefault(segment.file_id, []).append(rows)
+    moved_in, moved_out = dict[str, list[_Rows]](), dict[str, list[_Rows]]()
     for group in sorted({*old, *new}):
         gone, come = _without_common(old.get(group, []), new.get(group, []))
-        moved_out += gone
-        moved_in += come
-    located = [_locations(_keys(metadata, rows), rows.segment) for rows in moved_in]
-    deleted, _ = _without_common(moved_out, moved_in)
-    keys = [_keys(metadata, rows) for rows in deleted]
-    return KeyChanges(
-        pa.concat_tables([LOCATIONS.empty_table(), *located]),
-        pa.concat_arrays([pa.array([], pa.string()), *keys]),
-    )
+        for moved, parts in ((moved_out, gone), (moved_in, come)):
+            for rows in parts:
+                scope = rows.segment.partition if by_partition else ""
+                moved.setdefault(scope, []).append(rows)
+    located, deleted = [LOCATIONS.empty_table()], [KEYS.empty_table()]
+    for rows in chain.from_iterable(moved_in.values()):
+        located.append(_locations(_keys(metadata, rows), rows.segment))
+    for scope, parts in moved_out.items():
+        for rows in _without_common(parts, moved_in.get(scope, []))[0]:
+            keys = _keys(metadata, rows)
+            partition = pa.repeat(rows.segment.partition, len(keys))
+            deleted.append(pa.table([keys, partition], schema=KEYS))
+    return KeyChanges(pa.concat_tables(located), pa.concat_tables(deleted))
+
+
+def value_changes(
+    metadata: Metadata, record: CommitRecord, after: Snapshot, column: pa.Field
+) -> tuple[pa.Table, pa.Table]:
+    """Return the record keys and the values of a column in the rows that ``record`` ends, and in
+    those that it adds -> ``key`` and ``value`` each. O(these rows).
+
+    Args:
+        after: The snapshot at the record.
+        column: A column of the table.
+
+    Raises the errors of :func:`key_changes`.
+    """
+    before = metadata.state(record.seq - 1)
+    schema = pa.schema([_RECORD_KEY, column])
+    sides = []
+    for rows in (_ended_rows(record, before), _added_rows(record, after)):
+        parts = [
+            _read(metadata, after.definition, segment, chosen, schema).cast(schema)
+            for segment, chosen in rows
+        ]
+        table = pa.concat_tables([schema.empty_table(), *parts])
+        sides.append(table.rename_columns(["key", "value"]))
+    return sides[0], sides[1]
 
 
 def live_locations(metadata: Metadata, snapshot: Snapshot) -> Iterator[pa.Table]:
@@ -111,19 +150,23 @@ def _live(snapshot: Snapshot, number: int) -> Bools:
     return live
 
 
-def _added_rows(metadata: Metadata, record: CommitRecord, after: Snapshot) -> Iterator[_Rows]:
-    """Yield the live rows of the files that a record adds."""
+def _added_rows(record: CommitRecord, after: Snapshot) -> Iterator[tuple[Segment, Bools]]:
+    """Yield the files that a record adds, with a mask of their live rows."""
     first = record.seq * SEGMENTS_PER_COMMIT_MAX
     added = [first + ordinal for ordinal in record.table("files")["segment"].to_pylist()]
     for number in _numbers(after, added):
-        yield _rows(metadata, after, after.segment(number), _live(after, number))
+        chosen = _live(after, number)
+        if chosen.any():
+            yield after.segment(number), chosen
 
 
-def _ended_rows(metadata: Metadata, record: CommitRecord, before: Snapshot) -> Iterator[_Rows]:
-    """Yield the rows that were live before a record and are not live after it."""
+def _ended_rows(record: CommitRecord, before: Snapshot) -> Iterator[tuple[Segment, Bools]]:
+    """Yield files with a mask of the rows that were live before a record and are not after it."""
     removed = set(record.table("removed")["segment"].to_pylist())
     for number in _numbers(before, removed):
-        yield _rows(metadata, before, before.segment(number), _live(before, number))
+        chosen = _live(before, number)
+        if chosen.any():
+            yield before.segment(number), chosen
     vectors = record.table("vectors")
     pairs = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
     dead_in = {segment: data for segment, data in pairs if segment not in removed}
@@ -132,7 +175,8 @@ def _ended_rows(metadata: Metadata, record: CommitRecord, before: Snapshot) -> I
         ended = positions(dead_in[segment.id], segment.rows, path=record_path(record.seq))
         chosen = np.zeros(segment.rows, np.bool_)
         chosen[np.asarray(ended.to_array())] = True
-        yield _rows(metadata, before, segment, chosen)
+        if chosen.any():
+            yield segment, chosen
 
 
 def _numbers(snapshot: Snapshot, ids: Collection[int]) -> list[int]:
@@ -149,9 +193,6 @@ def _numbers(snapshot: Snapshot, ids: Collection[int]) -> list[int]:
 
 def _rows(metadata: Metadata, snapshot: Snapshot, segment: Segment, chosen: Bools) -> _Rows:
     """Return rows with the hashes of their keys."""
-    if not chosen.any():
-        none = np.empty(0, np.int64)
-        return _Rows(segment, none, none.astype(np.uint64), none.astype(np.uint16))
     if segment.key_map is not None:
         stored = metadata.objects.key_map(segment.key_map).verify_all()
     else:
@@ -214,6 +255,19 @@ def _locations(keys: pa.Array, segment: Segment) -> pa.Table:
 
 def _read_keys(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Array:
     """Return the record keys of the chosen rows of a file -> string[n]."""
+    definition = metadata.cached_snapshot().definition
+    table = _read(metadata, definition, segment, chosen, pa.schema([_RECORD_KEY]))
+    return table[RECORD_KEY].combine_chunks().cast(pa.string())
+
+
+def _read(
+    metadata: Metadata,
+    definition: TableDefinition,
+    segment: Segment,
+    chosen: Bools,
+    schema: pa.Schema,
+) -> pa.Table:
+    """Return columns ``schema`` of the chosen rows of a file of the table ``definition``."""
     starts = np.cumsum((0, *segment.row_groups))
     with_rows = [
         number
@@ -221,12 +275,11 @@ def _read_keys(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Array:
         if chosen[starts[number] : starts[number + 1]].any()
     ]
     parts = [chosen[starts[number] : starts[number + 1]] for number in with_rows]
-    table = read_columns(
+    return read_columns(
         metadata.storage,
-        metadata.cached_snapshot().definition,
+        definition,
         segment,
-        _KEYS,
+        schema,
         row_groups=with_rows,
         mask=np.concatenate(parts),
     )
-    return table[RECORD_KEY].combine_chunks().cast(pa.string())

@@ -18,12 +18,13 @@ from mdt import create_table
 from mdt.commit import publish
 from mdt.commit.shared_metadata import lost_partitions_of
 from mdt.config import FORMATS_OPTION, Options, parse_options
-from mdt.errors import Conflict, Invalid, MdtError, Unsupported
+from mdt.errors import Conflict, Corrupt, Invalid, MdtError, Unsupported
 from mdt.formats.registry import formats_of, refuse_folders
 from mdt.hudi import timeline
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.key_indexes import RECORD_INDEX, load_definitions
 from mdt.hudi.read.loading import TableState, load_properties
 from mdt.hudi.read.table_properties import EVENT_TIME, TIMESTAMP, TableProperties, refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
@@ -115,9 +116,10 @@ def plan_adoption(
     if not key:
         columns, key = with_generated_key(columns), (RECORD_KEY,)
     ordering = table.ordering_fields if table.merge_mode == EVENT_TIME else ()
-    buckets = _buckets(state)
+    buckets, given = _buckets(state), parse_options(options)
+    if scope is None and not buckets and not given.index_type and _has_unique_keys(storage, table):
+        scope = "table"
     if key_index is None and buckets:
-        given = parse_options(options)
         if not given.index_type:
             if not given.bucket_count:
                 raise Unsupported(
@@ -162,6 +164,21 @@ def plan_adoption(
         _trial_seconds(storage, state, schema, definition.schema) if is_dry else 0.0,
     )
     return definition, plan
+
+
+def _has_unique_keys(storage: Storage, table: TableProperties) -> bool:
+    """Return True if Hudi's writers have a record index of the whole table, in which each key is
+    once. Without it, a key may be in several partitions.
+    """
+    if RECORD_INDEX not in table.metadata_partitions:
+        return False
+    try:
+        definition = load_definitions(storage, table).record(RECORD_INDEX)
+        if definition is None:  # older writers only have this kind
+            return True
+        return definition.map("indexOptions").text("isPartitioned") != "true"
+    except Corrupt:
+        return False
 
 
 def _trial_seconds(

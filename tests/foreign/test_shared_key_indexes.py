@@ -1,0 +1,150 @@
+"""Indexes of keys and of values that Hudi made of a table that it shares with us: writes of both
+keep them, and Hudi finds rows by them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from counting import count
+from hidden import HiddenMetadata
+from hudi_session import HudiSession
+from test_our_metadata_table import instants_of_metadata_table
+from test_shared_indexes import LOCKED, OPTIONS, partitions
+
+import mdt
+from mdt.stores.storage import LocalStorage
+
+READ = {**OPTIONS, "hoodie.enable.data.skipping": "true"}
+BY_VALUE = "secondary_index_idx_v"
+BY_PARTITION = {
+    "hoodie.embed.timeline.server": "true",
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.record.level.index.enable": "true",
+    "hoodie.index.type": "RECORD_LEVEL_INDEX",
+}
+SKIPPING = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+"""Hudi 1.2 cannot prune by a record index of each partition: its writers find rows by it."""
+CITIES = "concat(element_at(array('2024-01-15', 'a_b', 'c-d_e'), cast(n % 3 as int) + 1), '{more}')"
+
+kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+versions = pytest.mark.parametrize("version", [8, 9])
+
+
+def compare(hudi: HudiSession, path: Path, filters: Iterable[str], options: dict) -> int:
+    """Compare what Hudi finds with its indexes and without. Return the number of matches whose
+    file slices were the only ones that it read.
+    """
+    filters, found = list(filters), 0
+    expected = json.loads(hudi.call(path, "matches", filters))
+    for where, keys in zip(filters, expected, strict=True):
+        answer = json.loads(hudi.call(path, "query", where, **options))
+        assert answer["keys"] == keys, where
+        found += 0 < len(keys) == answer["files"]
+        count("filters by shared indexes of Hudi", len(keys))
+    return found
+
+
+def change(table: mdt.Table, draw: random.Random, turn: int) -> None:
+    """Write rows with other values and new keys, delete some, or reorganize the table."""
+    rows = table.scan().to_arrow()
+    chosen = rows.take(draw.sample(range(len(rows)), 6)).to_pylist()
+    chosen = [{**row, "ts": 1000 + turn, "v": 5000 + 10 * turn + n} for n, row in enumerate(chosen)]
+    match turn % 5:
+        case 0 | 3:
+            new = {**chosen[0], "id": f"k{50 + turn:03}", "v": 7000 + turn}
+            table.upsert([*chosen, new])
+        case 1:
+            table.delete([{name: chosen[0][name] for name in ("id", "city")}])
+        case 2:
+            table.update_where({"v": "v + 7000"}, "v % 5 = 1")
+        case _:
+            table.cluster(["v"])
+
+
+def require_right(path: Path, wanted: str) -> None:
+    """Require a partition of the metadata table, and that it has the rows of the table."""
+    assert wanted in partitions(path)
+    found = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems
+    assert found == ()
+
+
+def take_turns(hudi: HudiSession, path: Path, table: mdt.Table, wanted: str, options: dict) -> int:
+    """Let both write in turns. Return the number of look-ups that read nothing but their slices."""
+    draw, found = random.Random(str(path)), 0
+    for turn in range(10):
+        change(table, draw, turn)
+        require_right(path, wanted)
+        ours = instants_of_metadata_table(path)
+        rows = table.scan().to_arrow()
+        rows = rows.take(draw.sample(range(len(rows)), 3)).to_pylist()
+        of_values = [f"v = {row['v']}" for row in rows]
+        of_keys = [f"id = '{row['id']}'" for row in rows]
+        found += compare(hudi, path, [*of_values, *of_keys, "v = -1"], options)
+        numbers = draw.sample(range(60), 6)
+        if turn % 4 == 3:
+            hudi.call(path, "delete", numbers, 10**6)
+        else:
+            hudi.call(path, "upsert", numbers, 2000 + turn, 100 * turn)
+        assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+        require_right(path, wanted)
+        found += compare(hudi, path, [*of_values, *of_keys], options)
+        table.refresh()
+        assert table.check().ok
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@versions
+@kinds
+def test_hudi_finds_values_by_a_secondary_index_that_both_keep(kind, version, tmp_path):
+    path = tmp_path / "shared"
+    with HudiSession(tmp_path / "session") as hudi:
+        # our bounds cannot join those of version 8
+        options = {**OPTIONS, "hoodie.metadata.index.column.stats.enable": "false"}
+        hudi.create(
+            path, version, kind, {**options, "hoodie.metadata.compact.max.delta.commits": "4"}
+        )
+        hudi.call(path, "insert", list(range(45)), 10)
+        hudi.call(path, "sql", "create index idx_v on {t} (v)", **LOCKED)
+        table = mdt.adopt(path, scope="table", options={"mdt.services.auto": "false"})
+        assert take_turns(hudi, path, table, BY_VALUE, READ) > 30
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@kinds
+def test_hudi_finds_keys_by_a_record_index_of_each_partition_that_both_keep(kind, tmp_path):
+    path = tmp_path / "shared"
+    with HudiSession(tmp_path / "session") as hudi:
+        hudi.create(
+            path, 9, kind, {**BY_PARTITION, "hoodie.metadata.compact.max.delta.commits": "4"}
+        )
+        hudi.call(path, "set_column", "city", CITIES.format(more=""))
+        hudi.call(path, "insert", list(range(45)), 10)
+        read = mdt.open(path)
+        for row in read.scan().to_arrow().to_pylist():
+            of_key = read.scan(f"_hoodie_record_key = '{row['id']}'", read.schema.names)
+            assert of_key.to_arrow().to_pylist() == [row]
+            assert "record_index" in {
+                n.index for n in of_key.explain().indexes if n.reason == "used"
+            }
+        table = mdt.adopt(path, options={"mdt.services.auto": "false"})
+        take_turns(hudi, path, table, "record_index", SKIPPING)
+        rows = table.scan(limit=2).to_arrow().to_pylist()
+        table.upsert([{**row, "city": "new-by_us"} for row in rows])
+        require_right(path, "record_index")
+        hudi.call(path, "set_column", "city", "'new-by_us'")
+        hudi.call(path, "upsert", [1, 2, 50], 3000)
+        require_right(path, "record_index")
+        hudi.call(path, "set_column", "city", "'new-by_hudi'")
+        hudi.call(path, "upsert", [1, 2, 51], 3000)
+        require_right(path, "record_index")
+        keys = [f"id = 'k{n:03}'" for n in (1, 2, 50, 51)]
+        compare(hudi, path, keys, SKIPPING)
+        assert table.refresh() and table.check().ok
