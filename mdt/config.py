@@ -204,6 +204,12 @@ class Options:
         " in the whole table",
         hudi="hoodie.metadata.global.record.level.index.enable hoodie.metadata.record.index.enable",
     )
+    hudi_secondary_index: bool = _table(
+        False,
+        "with mdt.hudi.record.index, in version 9: keep the record keys of each value there, for"
+        " columns with a bitmap index",
+        hudi="hoodie.metadata.index.secondary.enable",
+    )
     column_stats_columns: tuple[str, ...] | None = _table(
         None,
         "columns with min/max statistics",

@@ -527,7 +527,7 @@ _WITHOUT_EFFECT = (
         " hoodie.metadata.index.bloom.filter.column.list"
         " hoodie.metadata.index.bloom.filter.file.group.count"
         " hoodie.metadata.index.bloom.filter.parallelism"
-        " hoodie.metadata.record.level.index.enable hoodie.metadata.index.secondary.enable"
+        " hoodie.metadata.record.level.index.enable"
         " hoodie.metadata.index.secondary.column hoodie.metadata.index.expression.enable",
         "key_index and indexes in mdt.create decide about indexes; t.create_index adds one",
     ),

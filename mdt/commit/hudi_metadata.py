@@ -11,7 +11,8 @@ next Hudi writer builds it again.
 
 The partition ``column_stats`` is kept with the option ``mdt.hudi.column.stats``. It is made anew,
 too, if a commit alters the schema or if other columns get statistics. ``record_index`` is kept with
-``mdt.hudi.record.index``. A partition that cannot be kept is taken out of the properties. Their
+``mdt.hudi.record.index``, and with it secondary indexes with ``mdt.hudi.secondary.index``. A
+partition that cannot be kept is taken out of the properties. Their
 lack of it tells later commits not to try again each time, as that takes all files or keys.
 """
 
@@ -27,7 +28,13 @@ from typing import Any
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import claims, hudi_column_stats, hudi_record_index, publish
+from mdt.commit import (
+    claims,
+    hudi_column_stats,
+    hudi_record_index,
+    hudi_secondary_index,
+    publish,
+)
 from mdt.commit.metadata_partitions import (
     PARTITIONS,
     name_partitions,
@@ -42,13 +49,13 @@ from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY, with_d
 from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
     FILES,
-    GROUPS,
     LAYOUTS,
     RECORD_INDEX,
     Group,
     Layout1,
     NewFile,
     Slice,
+    group_of,
 )
 from mdt.hudi.metadata_table_state import (
     TableState,
@@ -113,7 +120,7 @@ def kept_partitions(snapshot: Snapshot) -> tuple[str, ...]:
     if snapshot.definition.parsed.hudi_column_stats:
         partitions.append(COLUMN_STATS)
     if hudi_record_index.is_kept(snapshot):
-        partitions.append(RECORD_INDEX)
+        partitions += [RECORD_INDEX, *hudi_secondary_index.columns(snapshot.definition)]
     return tuple(partitions)
 
 
@@ -152,6 +159,7 @@ class _Keeper:
             self._after = metadata.state(record.seq)
             self._definition = replace(self._after.definition, hudi_version=layout.table.version)
         self._partitions = kept_partitions(self._after)
+        self._secondary = hudi_secondary_index.columns(self._definition)
         self._current = FILES
         """The partition whose entries are made."""
 
@@ -194,11 +202,21 @@ class _Keeper:
         """
         record, is_made = self._record, partition in named
         may_try = FILES not in named or record.redefines or record.seq % _COMMITS_PER_TRY == 0
-        if not is_made and not may_try:
+        if not is_made and not may_try and not self._follows_index():
             return False
         if partition == COLUMN_STATS:
             return self._can_have_column_stats(named)
         return partition != RECORD_INDEX or is_made or hudi_record_index.may_begin(self._after)
+
+    def _follows_index(self) -> bool:
+        """Return True if an index of ours was built since the last commit on the timeline."""
+        for seq in range(self._record.seq - 1, max(self._newest.retention.first, 1) - 1, -1):
+            record = self._metadata.record(seq)
+            if record is None or publish.has_instant(record):
+                return False
+            if "indexing" in record.header:
+                return True
+        return False
 
     def _goes_on(
         self, state: TableState, named: AbstractSet[str], definitions: bytes | None
@@ -279,10 +297,10 @@ class _Keeper:
             return False
         if state.has_lost_files(self._record.seq, self._record.instant):
             return False
-        if COLUMN_STATS in self._partitions and self._record.alters:
+        if {COLUMN_STATS, *self._secondary} & {*self._partitions} and self._record.alters:
             return False
         own = self._definitions()
-        if own and definitions != with_definitions(definitions, own):
+        if own and definitions != _with_own(definitions, own):
             return False
         first = min(i.time for i in state.instants)
         if self._record.instant < first:
@@ -317,6 +335,8 @@ class _Keeper:
             definitions[COLUMN_STATS] = hudi_column_stats.index_definition(self._definition)
         if RECORD_INDEX in self._partitions:
             definitions[RECORD_INDEX] = record_index_records.DEFINITION
+        for name in self._secondary.keys() & {*self._partitions}:
+            definitions[name] = hudi_secondary_index.index_definition(name)
         return definitions
 
     def _build(self) -> TableState:
@@ -338,8 +358,8 @@ class _Keeper:
         content = properties.encode(self._layout.properties(self._newest.definition.name))
         self._storage.replace(f"{FOLDER}/{paths.properties()}", content)
         files = [
-            (GROUPS[name], self._initialize(GROUPS[name], entries[name], initial))
-            for name in entries
+            (group, self._initialize(group, entries[group.partition], initial))
+            for group in map(group_of, entries)
         ]
         for path, body in table_files.initial_instants(self._layout, initial, files):
             self._storage.replace(path, body)
@@ -355,6 +375,11 @@ class _Keeper:
             return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
         if partition == RECORD_INDEX:
             return hudi_record_index.snapshot_entries(self._metadata, before)
+        if partition in self._secondary:
+            column = self._secondary[partition]
+            return hudi_secondary_index.snapshot_entries(
+                self._metadata, before, self._definition, column
+            )
         listing = references.hudi_files(self._metadata, before)
         return table_files.records(listing, listing)
 
@@ -412,7 +437,7 @@ class _Keeper:
             return False
         definitions, more = self._definitions(), {}
         if definitions:
-            content = with_definitions(self._stored_definitions(), definitions)
+            content = _with_own(self._stored_definitions(), definitions)
             self._storage.replace(DEFINITIONS, content)
             more[DEFINITIONS_PROPERTY] = DEFINITIONS
         name_partitions(self._metadata, stored, self._partitions, more)
@@ -462,6 +487,11 @@ class _Keeper:
             return hudi_column_stats.record_entries(self._record, self._definition)
         if partition == RECORD_INDEX:
             return hudi_record_index.record_entries(self._metadata, self._record, self._after)
+        if partition in self._secondary:
+            column = self._secondary[partition]
+            return hudi_secondary_index.record_entries(
+                self._metadata, self._record, self._after, column
+            )
         return table_files.records(*listing_changes(self._record))
 
     def _compacted(self, state: TableState) -> TableState:
@@ -511,6 +541,13 @@ class _Keeper:
         self._storage.delete_many([self._layout.path_of(i) for i in old if i.state != COMPLETED])
         for path in completed:
             self._storage.delete(path)
+
+
+def _with_own(stored: bytes | None, own: Mapping[str, dict[str, Any]]) -> bytes:
+    """Return the file of Hudi's definitions with our own. Readers fail if a secondary index has a
+    definition and no partition.
+    """
+    return with_definitions(stored, own, hudi_secondary_index.PREFIX)
 
 
 def listing_changes(

@@ -4,18 +4,53 @@ each value of a column.
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.registry import parse_spec
 from mdt.hudi import secondary_index_records
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.key_indexes import SecondaryIndex
-from mdt.metadata.keys.key_changes import value_changes
+from mdt.metadata.keys.key_changes import live_values, value_changes
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name
+
+PREFIX = "secondary_index_"
+_NAME = re.compile(r"\w{1,80}", re.ASCII)
+"""Columns whose names can be parts of names of files."""
+
+
+def columns(definition: TableDefinition) -> dict[str, pa.Field]:
+    """Return the columns with a bitmap index that can have a secondary index of Hudi -> by its
+    partition of the metadata table. Hudi has these indexes since version 8.
+    """
+    found: dict[str, pa.Field] = {}
+    if definition.hudi_version < 8 or not definition.parsed.hudi_secondary_index:
+        return found
+    for spec in map(parse_spec, definition.indexes):
+        if spec.kind.partition("/")[0] == "bitmap" and len(spec.columns) == 1:
+            field, name = definition.schema.field(spec.columns[0]), avro_name(spec.columns[0])
+            if secondary_index_records.supports(field.type) and _NAME.fullmatch(name):
+                found[f"{PREFIX}{name}"] = field
+    return found
+
+
+def index_definition(partition: str) -> dict[str, Any]:
+    """Return Hudi's definition of an index of :func:`columns`, as JSON values."""
+    return {
+        "indexName": partition,
+        "indexType": "secondary_index",
+        "indexFunction": "identity",
+        "sourceFields": [partition.removeprefix(PREFIX)],
+        "indexOptions": {},
+        "version": "V2",
+    }
 
 
 def column_of(definition: TableDefinition, index: SecondaryIndex) -> pa.Field | None:
@@ -25,6 +60,23 @@ def column_of(definition: TableDefinition, index: SecondaryIndex) -> pa.Field | 
     if found is None or not secondary_index_records.supports(found.type):
         return None
     return found
+
+
+def snapshot_entries(
+    metadata: Metadata, snapshot: Snapshot, definition: TableDefinition, column: pa.Field
+) -> pa.RecordBatch:
+    """Return the entries of all live rows, sorted by key. Reads all keys and values of the column.
+
+    Args:
+        definition: Of the snapshot, or of a later one.
+        column: The indexed column in it.
+
+    Raises Corrupt, Missing, and Unsupported for keys that are too long.
+    """
+    rows = live_values(metadata, snapshot, definition, column)
+    return hfile_entries.sort(
+        [secondary_index_records.entries(secondary_index_records.keys(rows)[0])]
+    )
 
 
 def record_entries(

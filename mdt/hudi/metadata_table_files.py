@@ -313,6 +313,17 @@ GROUPS = {
 """Partition -> its file group."""
 
 
+def group_of(partition: str) -> Group:
+    """Return the only file group of a partition that our commits keep.
+
+    >>> group_of("secondary_index_city_name").file_id
+    'secondary-index-city-name-0000-0'
+    """
+    if partition in GROUPS:
+        return GROUPS[partition]
+    return Group(partition, f"{partition.replace('_', '-')}-0000-0", SECONDARY_SCHEMA)
+
+
 def index_file_id(partition: str) -> str:
     """Return the name of the first file group of a partition of the table in a partitioned record
     index. Its parts are separated by ``-``, and the parts of file names by ``_``.

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
-from mdt.hudi.metadata_table_files import FILES, GROUPS, Group, Layout1, Slice, shifted
+from mdt.hudi.metadata_table_files import FILES, Group, Layout1, Slice, group_of, shifted
 from mdt.hudi.timeline import COMPLETED, Instant
 
 _LOGS_MIN, _LOGS_MAX = 10, 40
@@ -151,7 +151,7 @@ def state_of(
         has_strays = has_strays or bool(strays)
         left_out = {name for name in sizes if _is_of(name, pending)} | strays
         kept = {name: size for name, size in sizes.items() if name not in left_out}
-        files[partition] = _files_of(layout, GROUPS[partition], ends, kept, first)
+        files[partition] = _files_of(layout, group_of(partition), ends, kept, first)
     return TableState(known, files, has_strays)
 
 

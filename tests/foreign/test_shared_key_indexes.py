@@ -21,11 +21,18 @@ from mdt.stores.storage import LocalStorage
 
 READ = {**OPTIONS, "hoodie.enable.data.skipping": "true"}
 BY_VALUE = "secondary_index_idx_v"
+BY_KEY = {
+    **OPTIONS,
+    "hoodie.index.type": "RECORD_INDEX",
+    "hoodie.metadata.index.column.stats.enable": "false",  # we cannot join those of version 8
+    "hoodie.metadata.compact.max.delta.commits": "4",
+}
 BY_PARTITION = {
     "hoodie.embed.timeline.server": "true",
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.record.level.index.enable": "true",
     "hoodie.index.type": "RECORD_LEVEL_INDEX",
+    "hoodie.metadata.compact.max.delta.commits": "4",
 }
 SKIPPING = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
 """Hudi 1.2 cannot prune by a record index of each partition: its writers find rows by it."""
@@ -35,14 +42,20 @@ kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 versions = pytest.mark.parametrize("version", [8, 9])
 
 
-def compare(hudi: HudiSession, path: Path, filters: Iterable[str], options: dict) -> int:
+def compare(
+    hudi: HudiSession,
+    path: Path,
+    filters: Iterable[str],
+    options: dict[str, str],
+) -> int:
     """Compare what Hudi finds with its indexes and without. Return the number of matches whose
     file slices were the only ones that it read.
     """
     filters, found = list(filters), 0
+    mode = "fallback" if options is SKIPPING else "strict"
     expected = json.loads(hudi.call(path, "matches", filters))
     for where, keys in zip(filters, expected, strict=True):
-        answer = json.loads(hudi.call(path, "query", where, **options))
+        answer = json.loads(hudi.call(path, "query", where, mode, **options))
         assert answer["keys"] == keys, where
         found += 0 < len(keys) == answer["files"]
         count("filters by shared indexes of Hudi", len(keys))
@@ -73,7 +86,9 @@ def require_right(path: Path, wanted: str) -> None:
     assert found == ()
 
 
-def take_turns(hudi: HudiSession, path: Path, table: mdt.Table, wanted: str, options: dict) -> int:
+def take_turns(
+    hudi: HudiSession, path: Path, table: mdt.Table, wanted: str, options: dict[str, str]
+) -> int:
     """Let both write in turns. Return the number of look-ups that read nothing but their slices."""
     draw, found = random.Random(str(path)), 0
     for turn in range(10):
@@ -105,11 +120,7 @@ def take_turns(hudi: HudiSession, path: Path, table: mdt.Table, wanted: str, opt
 def test_hudi_finds_values_by_a_secondary_index_that_both_keep(kind, version, tmp_path):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
-        # our bounds cannot join those of version 8
-        options = {**OPTIONS, "hoodie.metadata.index.column.stats.enable": "false"}
-        hudi.create(
-            path, version, kind, {**options, "hoodie.metadata.compact.max.delta.commits": "4"}
-        )
+        hudi.create(path, version, kind, BY_KEY)
         hudi.call(path, "insert", list(range(45)), 10)
         hudi.call(path, "sql", "create index idx_v on {t} (v)", **LOCKED)
         table = mdt.adopt(path, scope="table", options={"mdt.services.auto": "false"})
@@ -122,9 +133,7 @@ def test_hudi_finds_values_by_a_secondary_index_that_both_keep(kind, version, tm
 def test_hudi_finds_keys_by_a_record_index_of_each_partition_that_both_keep(kind, tmp_path):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
-        hudi.create(
-            path, 9, kind, {**BY_PARTITION, "hoodie.metadata.compact.max.delta.commits": "4"}
-        )
+        hudi.create(path, 9, kind, BY_PARTITION)
         hudi.call(path, "set_column", "city", CITIES.format(more=""))
         hudi.call(path, "insert", list(range(45)), 10)
         read = mdt.open(path)

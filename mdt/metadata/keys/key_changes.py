@@ -7,7 +7,7 @@ and the key maps of its files, and only the keys in the answer are read from dat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -117,17 +117,12 @@ def value_changes(
 
     Raises the errors of :func:`key_changes`.
     """
-    before = metadata.state(record.seq - 1)
-    schema = pa.schema([_RECORD_KEY, column])
-    sides = []
-    for rows in (_ended_rows(record, before), _added_rows(record, after)):
-        parts = [
-            _read(metadata, after.definition, segment, chosen, schema).cast(schema)
-            for segment, chosen in rows
-        ]
-        table = pa.concat_tables([schema.empty_table(), *parts])
-        sides.append(table.rename_columns(["key", "value"]))
-    return sides[0], sides[1]
+    ended = _ended_rows(record, metadata.state(record.seq - 1))
+    definition = after.definition
+    return (
+        _values(metadata, definition, ended, column),
+        _values(metadata, definition, _added_rows(record, after), column),
+    )
 
 
 def live_locations(metadata: Metadata, snapshot: Snapshot) -> Iterator[pa.Table]:
@@ -139,6 +134,37 @@ def live_locations(metadata: Metadata, snapshot: Snapshot) -> Iterator[pa.Table]
         segment, live = snapshot.segment(number), _live(snapshot, number)
         if live.any():
             yield _locations(_read_keys(metadata, segment, live), segment)
+
+
+def live_values(
+    metadata: Metadata, snapshot: Snapshot, definition: TableDefinition, column: pa.Field
+) -> pa.Table:
+    """Return the record keys and the values of a column in all rows of a snapshot -> ``key`` and
+    ``value``.
+
+    Args:
+        definition: Of the snapshot, or of a later one.
+        column: A column of it.
+
+    Raises Corrupt and Missing.
+    """
+    numbers = snapshot.live_numbers.tolist()
+    rows = ((snapshot.segment(number), _live(snapshot, number)) for number in numbers)
+    with_rows = (one for one in rows if one[1].any())
+    return _values(metadata, definition, with_rows, column)
+
+
+def _values(
+    metadata: Metadata,
+    definition: TableDefinition,
+    rows: Iterable[tuple[Segment, Bools]],
+    column: pa.Field,
+) -> pa.Table:
+    schema = pa.schema([_RECORD_KEY, column])
+    parts = [schema.empty_table()]
+    for segment, chosen in rows:
+        parts.append(_read(metadata, definition, segment, chosen, schema).cast(schema))
+    return pa.concat_tables(parts).rename_columns(["key", "value"])
 
 
 def _live(snapshot: Snapshot, number: int) -> Bools:

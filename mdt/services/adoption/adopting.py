@@ -119,15 +119,14 @@ def plan_adoption(
     buckets, given = _buckets(state), parse_options(options)
     if scope is None and not buckets and not given.index_type and _has_unique_keys(storage, table):
         scope = "table"
-    if key_index is None and buckets:
-        if not given.index_type:
-            if not given.bucket_count:
-                raise Unsupported(
-                    "the table has Hudi's bucket index, and it does not say how many buckets there"
-                    f" are: at least {buckets}",
-                    hint=f"give their number, e.g. key_index=\"bucket(buckets='{buckets}')\"",
-                )
-            key_index = "bucket"
+    if key_index is None and buckets and not given.index_type:
+        if not given.bucket_count:
+            raise Unsupported(
+                "the table has Hudi's bucket index, and it does not say how many buckets there"
+                f" are: at least {buckets}",
+                hint=f"give their number, e.g. key_index=\"bucket(buckets='{buckets}')\"",
+            )
+        key_index = "bucket"
     definition = create_table.define(
         storage,
         columns,

@@ -18,6 +18,7 @@ from pyroaring import BitMap
 
 from indexes.arrays import flags, one_array
 from mdt.errors import Corrupt, Unsupported
+from mdt.hudi import secondary_index_records
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.read.column_statistics import (
     COLUMN_STATS,
@@ -30,9 +31,7 @@ from mdt.hudi.read.key_indexes import (
     RECORD_INDEX,
     KeyIndexes,
     SecondaryIndex,
-    escaped,
     load_secondary_indexes,
-    value_forms,
 )
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import FOLDER, HINT, load_metadata_table
@@ -118,7 +117,8 @@ class IndexCheck:
         checks = [(RECORD_INDEX, self._check_record_index(self._indexes, rows))]
         for index in self._indexes.secondary.values():
             if index.column in rows.column_names:
-                checks.append((index.name, _check_secondary(self._indexes, index, rows)))
+                values = rows.select([RECORD_KEY, index.column]).rename_columns(["key", "value"])
+                checks.append((index.name, compare_values(self._indexes, index, values)))
         for name, contradictions in checks:
             path = f"{FOLDER}/{name}"
             try:
@@ -171,16 +171,17 @@ class IndexCheck:
         yield "records without a row", known.filter(pc.invert(pc.is_in(known, keys)))
 
 
-def _check_secondary(
+def compare_values(
     indexes: KeyIndexes, index: SecondaryIndex, rows: pa.Table
 ) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each kind of contradiction of a secondary index, with the keys of its records."""
-    forms = value_forms(one_array(rows[index.column]))
-    if forms is None:
+    """Yield each kind of contradiction of a secondary index, with the keys of its records.
+
+    Args:
+        rows: ``key`` and ``value`` of all live rows.
+    """
+    if not secondary_index_records.supports(rows["value"].type):
         return
-    known = one_array(indexes.records(index.name)["key"])
-    record_keys = escaped(one_array(rows[RECORD_KEY]))
-    keys = [pc.binary_join_element_wise(escaped(form), record_keys, "$") for form in forms]
+    known, keys = one_array(indexes.records(index.name)["key"]), secondary_index_records.keys(rows)
     is_known = np.any([flags(pc.is_in(form, known)) for form in keys], axis=0)
     yield "rows without a record", keys[0].filter(pa.array(~is_known))
     yield "records without a row", known.filter(pc.invert(pc.is_in(known, pa.concat_arrays(keys))))

@@ -15,6 +15,7 @@ from mdt.commit.shared_metadata import is_shared
 from mdt.errors import MdtError
 from mdt.hudi.metadata_table_files import COLUMN_STATS, RECORD_INDEX
 from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.key_indexes import load_secondary_indexes
 from mdt.hudi.read.loading import TableState as SlicesState
 from mdt.hudi.read.loading import load_files, load_properties, load_timeline
 from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
@@ -166,7 +167,10 @@ def _compare(state: TableState) -> Iterator[Problem]:
     table = load_metadata_table(storage)
     if table is None:
         return  # another process has removed it
-    if COLUMN_STATS in partitions.split(","):
+    named = partitions.split(",")
+    if COLUMN_STATS in named:
         yield from hudi_statistics.compare(metadata, snapshot, table, timeline)
-    if RECORD_INDEX in partitions.split(","):
+    if RECORD_INDEX in named:
         yield from hudi_locations.compare(metadata, snapshot, table, timeline)
+    for index in load_secondary_indexes(storage, load_properties(storage)).values():
+        yield from hudi_locations.compare_secondary(metadata, snapshot, table, timeline, index)
