@@ -210,6 +210,12 @@ class Options:
         " columns with a bitmap index",
         hudi="hoodie.metadata.index.secondary.enable",
     )
+    hudi_bloom_filters: bool = _table(
+        False,
+        "with mdt.hudi.metadata and mdt.write.footer.bloom: keep the Bloom filters of base files"
+        " there",
+        hudi="hoodie.metadata.index.bloom.filter.enable",
+    )
     column_stats_columns: tuple[str, ...] | None = _table(
         None,
         "columns with min/max statistics",

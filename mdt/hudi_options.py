@@ -523,8 +523,7 @@ _WITHOUT_EFFECT = (
         "mdt.hudi.metadata keeps Hudi's metadata table with its partition files",
     ),
     _no_effect(
-        "hoodie.metadata.index.async hoodie.metadata.index.bloom.filter.enable"
-        " hoodie.metadata.index.bloom.filter.column.list"
+        "hoodie.metadata.index.async hoodie.metadata.index.bloom.filter.column.list"
         " hoodie.metadata.index.bloom.filter.file.group.count"
         " hoodie.metadata.index.bloom.filter.parallelism"
         " hoodie.metadata.record.level.index.enable"

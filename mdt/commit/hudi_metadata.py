@@ -11,9 +11,10 @@ next Hudi writer builds it again.
 
 The partition ``column_stats`` is kept with the option ``mdt.hudi.column.stats``. It is made anew,
 too, if a commit alters the schema or if other columns get statistics. ``record_index`` is kept with
-``mdt.hudi.record.index``, and with it secondary indexes with ``mdt.hudi.secondary.index``. A
-partition that cannot be kept is taken out of the properties. Their
-lack of it tells later commits not to try again each time, as that takes all files or keys.
+``mdt.hudi.record.index``, with it secondary indexes with ``mdt.hudi.secondary.index``, and
+``bloom_filters`` with ``mdt.hudi.bloom.filters``. A partition that cannot be kept is taken out of
+the properties. Their lack of it tells later commits not to try again each time, as that takes all
+files or keys.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import pyarrow as pa
 from mdt import logs
 from mdt.commit import (
     claims,
+    hudi_bloom_filters,
     hudi_column_stats,
     hudi_record_index,
     hudi_secondary_index,
@@ -47,6 +49,7 @@ from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY, with_definitions
 from mdt.hudi.metadata_table_files import (
+    BLOOM_FILTERS,
     COLUMN_STATS,
     FILES,
     LAYOUTS,
@@ -119,6 +122,8 @@ def kept_partitions(snapshot: Snapshot) -> tuple[str, ...]:
     partitions = [FILES]
     if snapshot.definition.parsed.hudi_column_stats:
         partitions.append(COLUMN_STATS)
+    if snapshot.definition.parsed.hudi_bloom_filters:
+        partitions.append(BLOOM_FILTERS)
     if hudi_record_index.is_kept(snapshot):
         partitions += [RECORD_INDEX, *hudi_secondary_index.columns(snapshot.definition)]
     return tuple(partitions)
@@ -375,6 +380,8 @@ class _Keeper:
             return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
         if partition == RECORD_INDEX:
             return hudi_record_index.snapshot_entries(self._metadata, before)
+        if partition == BLOOM_FILTERS:
+            return hudi_bloom_filters.snapshot_entries(self._metadata, before)
         if partition in self._secondary:
             column = self._secondary[partition]
             return hudi_secondary_index.snapshot_entries(
@@ -487,6 +494,8 @@ class _Keeper:
             return hudi_column_stats.record_entries(self._record, self._definition)
         if partition == RECORD_INDEX:
             return hudi_record_index.record_entries(self._metadata, self._record, self._after)
+        if partition == BLOOM_FILTERS:
+            return hudi_bloom_filters.record_entries(self._metadata, self._record, self._after)
         if partition in self._secondary:
             column = self._secondary[partition]
             return hudi_secondary_index.record_entries(

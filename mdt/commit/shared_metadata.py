@@ -26,7 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt import logs
-from mdt.commit import hudi_record_index, hudi_secondary_index, publish
+from mdt.commit import (
+    hudi_bloom_filters,
+    hudi_record_index,
+    hudi_secondary_index,
+    publish,
+)
 from mdt.commit.hudi_column_stats import (
     Indexed,
     has_all_files,
@@ -41,6 +46,8 @@ from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.column_stats_records import FORMS
 from mdt.hudi.file_names import ANY_LOG, parse_log
 from mdt.hudi.metadata_table_files import (
+    BLOOM_FILTERS,
+    BLOOM_SCHEMA,
     COLUMN_STATS,
     FILES,
     INDEX_SCHEMA,
@@ -96,6 +103,7 @@ _SCHEMAS = {
     COLUMN_STATS: STATS_SCHEMA,
     PARTITION_STATS: STATS_SCHEMA,
     RECORD_INDEX: INDEX_SCHEMA,
+    BLOOM_FILTERS: BLOOM_SCHEMA,
 }
 """Partitions that commits can keep -> Avro schema of their records. Others are secondary indexes,
 and ``files`` has the schema of its base file.
@@ -246,6 +254,8 @@ class _SharedTable:
         """
         named = partitions_in(self.properties.stored)
         kept = named & {FILES}
+        if definition.parsed.write_footer_bloom:
+            kept |= named & {BLOOM_FILTERS}
         if RECORD_INDEX in named and self._keeps_record_index(definition, instants):
             kept.add(RECORD_INDEX)
             if record is None or not record.alters:
@@ -408,6 +418,8 @@ class _SharedTable:
         """Return the entries of a record in a partition besides ``files``, sorted by key."""
         if partition == RECORD_INDEX:
             return hudi_record_index.record_entries(metadata, record, after)
+        if partition == BLOOM_FILTERS:
+            return hudi_bloom_filters.record_entries(metadata, record, after)
         indexed = self._indexed(after.definition)
         assert indexed is not None, "the partition is kept"
         entries_of = record_entries if partition == COLUMN_STATS else partition_entries

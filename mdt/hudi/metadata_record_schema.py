@@ -35,13 +35,17 @@ VALUE_TYPE = record(
     "HoodieValueTypeInfo", field("typeOrdinal", "int"), optional("additionalInfo", TEXT)
 )
 """Type of bounds since table version 9."""
-_BLOOM = record(
-    "HoodieMetadataBloomFilter",
-    field("type", TEXT),
-    field("timestamp", TEXT),
-    field("bloomFilter", "bytes"),
-    field("isDeleted", "boolean"),
+BLOOM = optional(
+    "BloomFilterMetadata",
+    record(
+        "HoodieMetadataBloomFilter",
+        field("type", TEXT),
+        field("timestamp", TEXT),
+        field("bloomFilter", "bytes"),
+        field("isDeleted", "boolean"),
+    ),
 )
+"""The field with the Bloom filter of a base file."""
 _STATISTICS = record(
     "HoodieMetadataColumnStats",
     optional("fileName", TEXT),
@@ -86,7 +90,7 @@ TABLE_SCHEMA = json.dumps(
             "name": "filesystemMetadata",
             "type": ["null", {**mapping(FILE), "avro.java.string": "String"}],
         },
-        optional("BloomFilterMetadata", _BLOOM),
+        BLOOM,
         optional("ColumnStatsMetadata", _STATISTICS),
         LOCATION,
         SECONDARY,

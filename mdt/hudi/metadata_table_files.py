@@ -35,6 +35,7 @@ from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.commit_metadata import NO_PREVIOUS, CommitMetadata
 from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
 from mdt.hudi.metadata_record_schema import (
+    BLOOM,
     FILE,
     LOCATION,
     SECONDARY,
@@ -48,7 +49,7 @@ from mdt.hudi.read.untrusted_avro import write_values
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 
 FILES, COLUMN_STATS, RECORD_INDEX = "files", "column_stats", "record_index"
-PARTITION_STATS = "partition_stats"
+PARTITION_STATS, BLOOM_FILTERS = "partition_stats", "bloom_filters"
 """Partitions of the metadata table."""
 _INITIAL = "0" * 14
 """First digits of the instant that initializes an empty table, which readers expect."""
@@ -80,6 +81,8 @@ STATS_SCHEMA = _schema(column_stats_records.FIELD)
 """Avro schema of the records of ``column_stats``."""
 INDEX_SCHEMA = _schema(LOCATION)
 """Avro schema of the records of ``record_index``."""
+BLOOM_SCHEMA = _schema(BLOOM)
+"""Avro schema of the records of ``bloom_filters``."""
 SECONDARY_SCHEMA = _schema(SECONDARY)
 """Avro schema of the records of ``secondary_index_<name>``."""
 
@@ -309,6 +312,7 @@ GROUPS = {
     FILES: Group(FILES, "files-0000-0", SCHEMA),
     COLUMN_STATS: Group(COLUMN_STATS, "col-stats-0000-0", STATS_SCHEMA),
     RECORD_INDEX: Group(RECORD_INDEX, "record-index-0000-0", INDEX_SCHEMA),
+    BLOOM_FILTERS: Group(BLOOM_FILTERS, "bloom-filters-0000-0", BLOOM_SCHEMA),
 }
 """Partition -> its file group."""
 

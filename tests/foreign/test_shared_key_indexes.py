@@ -69,7 +69,9 @@ def change(table: mdt.Table, draw: random.Random, turn: int) -> None:
     chosen = [{**row, "ts": 1000 + turn, "v": 5000 + 10 * turn + n} for n, row in enumerate(chosen)]
     match turn % 5:
         case 0 | 3:
-            new = {**chosen[0], "id": f"k{50 + turn:03}", "v": 7000 + turn}
+            number = 50 + turn  # in the partition in which Hudi would put it
+            alike = [row for row in rows.to_pylist() if int(row["id"][1:]) % 3 == number % 3]
+            new = {**alike[0], "id": f"k{number:03}", "ts": 1000 + turn, "v": 7000 + turn}
             table.upsert([*chosen, new])
         case 1:
             table.delete([{name: chosen[0][name] for name in ("id", "city")}])

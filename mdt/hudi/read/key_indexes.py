@@ -274,7 +274,7 @@ def index_partitions(prefixes: Collection[str]) -> dict[str, str]:
     """
     if list(prefixes) == [WHOLE_TABLE]:
         return {}
-    found = {}
+    found: dict[str, str] = {}
     for prefix in prefixes:
         head, is_partitioned, path = prefix.partition(f"{WHOLE_TABLE}-")
         if head or not is_partitioned or found.setdefault(unescape(path), prefix) != prefix:

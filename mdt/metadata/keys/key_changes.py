@@ -176,11 +176,19 @@ def _live(snapshot: Snapshot, number: int) -> Bools:
     return live
 
 
-def _added_rows(record: CommitRecord, after: Snapshot) -> Iterator[tuple[Segment, Bools]]:
-    """Yield the files that a record adds, with a mask of their live rows."""
+def added_numbers(record: CommitRecord, after: Snapshot) -> list[int]:
+    """Return the numbers of the files that a record adds, in the snapshot ``after`` it.
+
+    Raises Corrupt if it lacks one of them.
+    """
     first = record.seq * SEGMENTS_PER_COMMIT_MAX
     added = [first + ordinal for ordinal in record.table("files")["segment"].to_pylist()]
-    for number in _numbers(after, added):
+    return _numbers(after, added)
+
+
+def _added_rows(record: CommitRecord, after: Snapshot) -> Iterator[tuple[Segment, Bools]]:
+    """Yield the files that a record adds, with a mask of their live rows."""
+    for number in added_numbers(record, after):
         chosen = _live(after, number)
         if chosen.any():
             yield after.segment(number), chosen

@@ -1,0 +1,155 @@
+"""The Bloom filters of base files in Hudi's metadata table: those of the footers of all files."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from counting import count
+from hidden import HiddenMetadata
+from shared_tables import batch, other_table
+from worlds import survivors
+
+import mdt
+from indexes import hudi_bloom
+from mdt.commit.metadata_partitions import partitions_in
+from mdt.hudi.column_stats_records import FileKeys
+from mdt.hudi.read.hfile import HFile
+from mdt.hudi.read.index_partition import Decode, IndexPartition, newest_rows
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import load_metadata_table
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.stores.storage import MemoryStorage
+
+NAME = "bloom_filters"
+ON = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "mdt.write.footer.bloom": "true",
+    "mdt.hudi.column.stats": "false",
+    "mdt.services.auto": "false",
+}
+kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+versions = pytest.mark.parametrize("version", [6, 9])
+
+
+def filters(storage):
+    """Return key -> (kind, instant, filter)."""
+    properties = load_properties(storage)
+    timeline = load_timeline(storage, properties)
+    index = IndexPartition(storage, load_metadata_table(storage), timeline, NAME)
+    found = {}
+    for records in index.each(lambda group: group.records(HFile.all, DECODE)):
+        records = records.take(newest_rows(records))
+        for row in records.to_pylist():
+            if not row["is_deleted"]:
+                found[row["key"]] = (row["type"], row["timestamp"], row["filter"])
+    return found
+
+
+def _decoded(keys, values):
+    return pa.table(
+        {
+            "key": keys,
+            "is_deleted": values.field("isDeleted"),
+            "type": values.field("type"),
+            "timestamp": values.field("timestamp"),
+            "filter": values.field("bloomFilter"),
+        }
+    )
+
+
+DECODE = Decode("BloomFilterMetadata", _decoded)
+
+
+def require_right(storage):
+    """Require a filter of each live base file that has its keys, and none of a cleaned one."""
+    t = mdt.open(HiddenMetadata(storage))
+    found = filters(storage)
+    files = t.files().to_pylist()
+    base_files = [file for file in files if file["kind"] == BASE]
+    assert base_files
+    for file in base_files:
+        folder, name = file["partition"], file["name"]
+        [key] = FileKeys.of([folder], [name]).suffixes.to_pylist()
+        kind, instant, data = found.pop(key.decode())
+        assert instant == name.rpartition("_")[2].partition(".")[0]
+        keys = pq.read_table(pa.BufferReader(storage.read(paths.data_file(folder, name))))
+        texts = keys["_hoodie_record_key"].combine_chunks()
+        assert hudi_bloom.may_contain(data, kind, texts).all()
+        count("Bloom filters of files in a metadata table")
+    stored = {info.path for info in storage.list("") if info.path.endswith(".parquet")}
+    split = [path.rpartition("/") for path in stored if not path.startswith(".hoodie")]
+    others = FileKeys.of([folder for folder, *_ in split], [name for *_, name in split]).suffixes
+    assert {key.encode() for key in found} <= {*others.to_pylist()}, "of older files"
+
+
+@versions
+@kinds
+def test_each_base_file_has_its_filter_after_every_commit(kind, version):
+    draw, storage = random.Random(version), MemoryStorage()
+    t = other_table(MemoryStorage(), kind, version).definition
+    t = mdt.create(
+        storage,
+        t.schema,
+        ["id"],
+        partition_by=["city"],
+        ordering="v",
+        table_type=kind,
+        version=version,
+        options=ON,
+    )
+    for turn in range(24):
+        rows = batch(draw.sample(range(90), 9), turn, draw.choice(["Oslo", "Rome"]))
+        steps = [t.compact, t.clean, lambda: t.cluster(["v"]), lambda: t.delete_where("v < 3")]
+        draw.choice([*[lambda rows=rows: t.upsert(rows)] * 4, *steps])()
+        if t.snapshot().live_numbers.size:
+            require_right(storage)
+    assert partitions_in(read_properties(storage)) == {"files", NAME} and t.check().ok
+
+
+@versions
+def test_a_shared_table_gets_filters_of_our_files(version):
+    storage, draw = MemoryStorage(), random.Random(version)
+    theirs = other_table(storage, "COPY_ON_WRITE", version, options=ON)
+    theirs.upsert(batch(list(range(10)), 1))
+    t = mdt.adopt(storage)
+    for turn in range(8):
+        t.upsert(batch(draw.sample(range(90), 9), turn, draw.choice(["Oslo", "Rome"])))
+        require_right(storage)
+    assert partitions_in(read_properties(storage)) == {"files", NAME}
+
+
+def test_files_without_filters_leave_the_partition_out():
+    storage = MemoryStorage()
+    t = mdt.create(
+        storage,
+        pa.schema({"id": pa.string()}),
+        ["id"],
+        options=ON | {"mdt.write.footer.bloom": False},
+    )
+    t.upsert([{"id": "a"}])
+    assert partitions_in(read_properties(storage)) == {"files"} and t.check().ok
+
+
+@versions
+def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(version):
+    def start():
+        storage = MemoryStorage()
+        other = other_table(MemoryStorage()).definition.schema
+        t = mdt.create(storage, other, ["id"], version=version, options=ON)
+        t.upsert(batch([1, 2], 1))
+        return storage
+
+    def run(storage):
+        mdt.open(storage).upsert(batch([3, 4], 2))
+
+    for where, survivor in survivors(start, run):
+        mdt.open(survivor).abort()
+        mdt.open(survivor).upsert(batch([5], 3))
+        require_right(survivor)
+        count("crashes of commits with Bloom filters", bool(where))
