@@ -198,6 +198,11 @@ class Options:
         " true by default in new tables of version 9",
         hudi="hoodie.metadata.index.column.stats.enable",
     )
+    hudi_partition_stats: bool = _table(
+        False,
+        "with mdt.hudi.column.stats, in version 9: keep the bounds of whole partitions there",
+        hudi="hoodie.metadata.index.partition.stats.enable",
+    )
     hudi_record_index: bool = _table(
         False,
         "with mdt.hudi.metadata: keep the file group of each record key there; keys must be unique"

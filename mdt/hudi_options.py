@@ -542,8 +542,7 @@ _WITHOUT_EFFECT = (
         "hoodie.metadata.index.column.stats.file.group.count"
         " hoodie.metadata.index.column.stats.parallelism"
         " hoodie.metadata.index.column.stats.max.columns.to.index"
-        " hoodie.metadata.index.column.stats.processing.mode.override"
-        " hoodie.metadata.index.partition.stats.enable",
+        " hoodie.metadata.index.column.stats.processing.mode.override",
         "columns have statistics, those of mdt.column.stats.columns",
     ),
     _no_effect(

@@ -8,7 +8,7 @@ smaller than all numbers. Nulls stand for a column that is newer than a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,11 @@ class _Files:
         return stats.select(STATS_SCHEMA.names).take(places)
 
 
+def has_partitions(definition: TableDefinition) -> bool:
+    """Return True if commits keep bounds of partitions, too, if all files have entries."""
+    return needs_all_files(definition) and definition.parsed.hudi_partition_stats
+
+
 def needs_all_files(definition: TableDefinition) -> bool:
     """Return True if all files must have entries.
 
@@ -215,7 +220,7 @@ def record_entries(
 
 
 def partition_entries(
-    record: CommitRecord, definition: TableDefinition, indexed: Indexed
+    record: CommitRecord, definition: TableDefinition, indexed: Indexed | None = None
 ) -> pa.RecordBatch:
     """Return entries of ``partition_stats`` for the files that a record adds, sorted by key.
 
@@ -224,16 +229,38 @@ def partition_entries(
 
     Args:
         definition: Of the snapshot at the record.
+        indexed: The content of the index, by default that of ours.
     """
-    files = _files_of(record)
+    indexed = indexed or Indexed.of_ours(definition)
+    return _partition_entries([_files_of(record)], definition, indexed)
+
+
+def snapshot_partition_entries(
+    metadata: Metadata, snapshot: Snapshot, definition: TableDefinition
+) -> pa.RecordBatch:
+    """Return the entries of ``partition_stats`` for the data files of all readable snapshots,
+    sorted by key. O(files).
+
+    Args:
+        definition: Of the snapshot, or of a later one.
+    """
+    files = list(_readable_files(metadata, snapshot))
+    return _partition_entries(files, definition, Indexed.of_ours(definition))
+
+
+def _partition_entries(
+    files: Sequence[_Files], definition: TableDefinition, indexed: Indexed
+) -> pa.RecordBatch:
+    """Return the entries for all partitions of files."""
     parts: list[pa.RecordBatch] = []
-    if not len(files.table):
+    partitions = plain(pa.concat_tables(part.table for part in files)["partition"])
+    if not len(partitions):
         return hfile_entries.sort(parts)
-    partitions = plain(files.table["partition"])
     order_of, starts = _runs(partitions)
     keys = FileKeys.of_partitions(partitions.take(order_of.take(starts)).to_pylist())
-    ranges, _ = _ranges_of(files, definition, indexed)
-    for name, (type, table) in ranges.items():
+    ranges = [_ranges_of(part, definition, indexed)[0] for part in files]
+    for name, (type, _) in ranges[0].items():
+        table = pa.concat_tables(part[name][1] for part in ranges)
         joined = _joined(table.take(order_of), starts)
         parts.append(column_stats_records.entries(indexed.form, keys, name, type, joined))
     return hfile_entries.sort(parts)

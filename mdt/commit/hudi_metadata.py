@@ -10,7 +10,8 @@ anew from the snapshot before the record. Without a metadata table readers list 
 next Hudi writer builds it again.
 
 The partition ``column_stats`` is kept with the option ``mdt.hudi.column.stats``. It is made anew,
-too, if a commit alters the schema or if other columns get statistics. ``record_index`` is kept with
+too, if a commit alters the schema or if other columns get statistics, and so is
+``partition_stats``, with ``mdt.hudi.partition.stats``. ``record_index`` is kept with
 ``mdt.hudi.record.index``, with it secondary indexes with ``mdt.hudi.secondary.index``, and
 ``bloom_filters`` with ``mdt.hudi.bloom.filters``. A partition that cannot be kept is taken out of
 the properties. Their lack of it tells later commits not to try again each time, as that takes all
@@ -53,6 +54,7 @@ from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
     FILES,
     LAYOUTS,
+    PARTITION_STATS,
     RECORD_INDEX,
     Group,
     Layout1,
@@ -122,6 +124,8 @@ def kept_partitions(snapshot: Snapshot) -> tuple[str, ...]:
     partitions = [FILES]
     if snapshot.definition.parsed.hudi_column_stats:
         partitions.append(COLUMN_STATS)
+        if hudi_column_stats.has_partitions(snapshot.definition):
+            partitions.append(PARTITION_STATS)
     if snapshot.definition.parsed.hudi_bloom_filters:
         partitions.append(BLOOM_FILTERS)
     if hudi_record_index.is_kept(snapshot):
@@ -209,7 +213,7 @@ class _Keeper:
         may_try = FILES not in named or record.redefines or record.seq % _COMMITS_PER_TRY == 0
         if not is_made and not may_try and not self._follows_index():
             return False
-        if partition == COLUMN_STATS:
+        if partition in (COLUMN_STATS, PARTITION_STATS):
             return self._can_have_column_stats(named)
         return partition != RECORD_INDEX or is_made or hudi_record_index.may_begin(self._after)
 
@@ -266,7 +270,10 @@ class _Keeper:
         return hudi_column_stats.has_all_files(record, before, self._definition)
 
     def _leave_out(self, partition: str) -> None:
-        self._partitions = tuple(name for name in self._partitions if name != partition)
+        left_out = {partition}
+        if partition == COLUMN_STATS:
+            left_out.add(PARTITION_STATS)
+        self._partitions = tuple(name for name in self._partitions if name not in left_out)
 
     def _load(self) -> TableState:
         """List the instants and the files of the metadata table."""
@@ -378,6 +385,8 @@ class _Keeper:
             if not self._can_have_column_stats(frozenset()):
                 raise Unsupported("there are files without statistics")
             return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
+        if partition == PARTITION_STATS:
+            return self._partition_stats(before)
         if partition == RECORD_INDEX:
             return hudi_record_index.snapshot_entries(self._metadata, before)
         if partition == BLOOM_FILTERS:
@@ -389,6 +398,12 @@ class _Keeper:
             )
         listing = references.hudi_files(self._metadata, before)
         return table_files.records(listing, listing)
+
+    def _partition_stats(self, before: Snapshot) -> pa.RecordBatch:
+        """Return the bounds of all partitions of a snapshot."""
+        return hudi_column_stats.snapshot_partition_entries(
+            self._metadata, before, self._definition
+        )
 
     def _initialize(self, group: Group, entries: pa.RecordBatch, initial: Instant) -> NewFile:
         """Put the first base file of a partition."""
@@ -492,6 +507,8 @@ class _Keeper:
         self._current = partition
         if partition == COLUMN_STATS:
             return hudi_column_stats.record_entries(self._record, self._definition)
+        if partition == PARTITION_STATS:
+            return hudi_column_stats.partition_entries(self._record, self._definition)
         if partition == RECORD_INDEX:
             return hudi_record_index.record_entries(self._metadata, self._record, self._after)
         if partition == BLOOM_FILTERS:
@@ -536,6 +553,8 @@ class _Keeper:
         if base.group.partition == FILES:
             listing = metadata_table.load_slice(self._storage, base_path, log_paths)
             return table_files.records(listing, listing)
+        if base.group.partition == PARTITION_STATS:
+            return self._partition_stats(self._metadata.state(self._record.seq - 1))
         parts = metadata_table.load_entries(self._storage, base_path, log_paths, base.group.schema)
         if base.group.partition == COLUMN_STATS:
             return column_stats_records.merge(parts)

@@ -311,6 +311,7 @@ class Group:
 GROUPS = {
     FILES: Group(FILES, "files-0000-0", SCHEMA),
     COLUMN_STATS: Group(COLUMN_STATS, "col-stats-0000-0", STATS_SCHEMA),
+    PARTITION_STATS: Group(PARTITION_STATS, "partition-stats-0000-0", STATS_SCHEMA),
     RECORD_INDEX: Group(RECORD_INDEX, "record-index-0000-0", INDEX_SCHEMA),
     BLOOM_FILTERS: Group(BLOOM_FILTERS, "bloom-filters-0000-0", BLOOM_SCHEMA),
 }

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from partition_bounds import require_bounds_of_partitions
 from worlds import COW, MOR, SCHEMA, VERSION, history, make, rows
 
 import mdt
@@ -96,6 +97,22 @@ def test_each_stored_file_has_bounds_after_every_commit_of_a_random_history(kind
         check_bounds(storage)
     assert partitions(storage) == ["column_stats", "files"]
     assert table.check().ok
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_bounds_of_partitions_contain_their_rows_after_every_commit(kind):
+    on = {"hoodie.metadata.index.partition.stats.enable": "true", VERSION: "9"}
+    storage, table = table_with_option(kind, **on)
+    values = 0
+    for _ in history(table, kind, 24, retain=2):
+        values += require_bounds_of_partitions(storage, table)
+    assert values > 1_000
+    assert partitions(storage) == ["column_stats", "files", "partition_stats"]
+    bases = storage.list(".hoodie/metadata/partition_stats")
+    assert any(i.path.endswith(".hfile") and "00000000000000" not in i.path for i in bases)
+    assert table.check().ok
+    table.upsert(rows([1], 99, float("nan")))  # a file without usable bounds
+    assert partitions(storage) == ["files"]
 
 
 @pytest.mark.parametrize(("version", "index_version"), [(6, "V1"), (9, "V2")])

@@ -8,7 +8,6 @@ import random
 from datetime import date
 from decimal import Decimal
 from functools import partial
-from itertools import chain
 
 import index_files
 import pyarrow as pa
@@ -18,6 +17,7 @@ from hidden import HiddenMetadata
 from hudi import HudiTable
 from hudi_tables import bag, fixture
 from other_writer import OtherWriter
+from partition_bounds import require_bounds_of_partitions
 from shared_tables import batch, other_table, rows_of
 
 import mdt
@@ -26,9 +26,7 @@ from mdt.commit.metadata_partitions import PARTITIONS, partitions_in
 from mdt.commit.upgrading import replace_properties
 from mdt.hudi import properties
 from mdt.hudi.metadata_table_files import LAYOUTS
-from mdt.hudi.read.column_statistics import _file_column, comparable
-from mdt.hudi.read.hfile import HFile
-from mdt.hudi.read.index_partition import Decode, IndexPartition
+from mdt.hudi.read.index_partition import IndexPartition
 from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.hudi.timeline import REQUESTED, Instant, instant_us
 from mdt.metadata.files import paths
@@ -269,25 +267,6 @@ def test_one_with_names_that_no_folder_can_have_is_removed(tmp_path):
     assert named(local) == set() and problems(local) == ()
 
 
-def joined_bounds(storage, schema):
-    """Return (low, high) of (partition, column) as Hudi joins those of its log files."""
-    decode = Decode("ColumnStatsMetadata", lambda keys, values: pa.table([values], ["value"]))
-    groups = read_partition(storage, "partition_stats").each(
-        lambda group: list(group.parts(HFile.all, decode))
-    )
-    bounds = {}
-    parts = [part for part in chain(*groups) if "value" in part.column_names]
-    for record in chain.from_iterable(part["value"].to_pylist() for part in parts):
-        key = record["fileName"], record["columnName"]
-        if key[1] not in schema.names:
-            continue
-        ends = _file_column(record).bounds(schema.field(key[1]).type)
-        if ends is not None and key in bounds and not record["isTightBound"]:
-            ends = min(ends[0], bounds[key][0]), max(ends[1], bounds[key][1])
-        bounds[key] = ends
-    return bounds
-
-
 @pytest.mark.parametrize(
     "name", ["cow_v9_txns_simple_overwrite", "mor_avro_v9_txns_simple_overwrite"]
 )
@@ -305,14 +284,7 @@ def test_bounds_of_partitions_of_hudis_own_table_contain_our_rows(name, tmp_path
     assert problems(storage) == ()
     by_hudi_rs = pa.Table.from_batches(map(pa.record_batch, HudiTable(str(path)).read()))
     assert bag(by_hudi_rs.select(t.schema.names)) == rows_of(t)
-    rows, count = t.scan(columns=[*t.schema.names, "_hoodie_partition_path"]).to_arrow(), 0
-    bounds = joined_bounds(storage, rows.schema)
-    for (partition, column), (low, high) in bounds.items():
-        of_partition = rows.filter(pc.equal(rows["_hoodie_partition_path"], partition))
-        for value in filter(None, map(comparable, of_partition[column])):
-            assert low <= value <= high, (partition, column)
-            count += 1
-    assert count > 20
+    assert require_bounds_of_partitions(storage, t) > 20
 
 
 @versions

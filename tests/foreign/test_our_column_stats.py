@@ -154,6 +154,7 @@ def make(path: Path, kind: str, version: int, partition_by: Sequence[str]) -> md
             "mdt.table.version": str(version),
             "hoodie.metadata.enable": "true",
             "hoodie.metadata.index.column.stats.enable": "true",
+            "hoodie.metadata.index.partition.stats.enable": str(version == 9),
             "mdt.services.auto": "false",
             "hoodie.parquet.small.file.limit": "0",
         },

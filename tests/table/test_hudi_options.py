@@ -74,7 +74,7 @@ USUAL = {
     "hoodie.clustering.plan.strategy.sort.columns": "city",
     "hoodie.metadata.auto.initialize": "true",
     "hoodie.metadata.index.column.stats.parallelism": "200",
-    "hoodie.metadata.index.bloom.filter.enable": "false",
+    "hoodie.metadata.index.bloom.filter.parallelism": "200",
     "hoodie.metadata.record.index.growth.factor": "2.0",
     "hoodie.enable.data.skipping": "true",
     "hoodie.schema.on.read.enable": "false",

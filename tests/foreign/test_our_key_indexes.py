@@ -1,0 +1,180 @@
+"""Hudi finds rows by the secondary indexes and the Bloom filters that our commits keep in its
+metadata table, and its writers go on from them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from counting import count
+from hidden import HiddenMetadata
+from hudi_session import HudiSession
+from test_our_metadata_table import instants_of_metadata_table
+from test_our_record_index import ALIKE, BY_INDEX, SCHEMA, WRITER, rows
+from test_shared_indexes import partitions
+
+import mdt
+from mdt.hudi import metadata_table_files as table_files
+from mdt.hudi.read import hfile_entries
+from mdt.stores.storage import LocalStorage
+
+BY_VALUE = "secondary_index_v"
+FILTERS = "bloom_filters"
+KEYS = [n for n in ALIKE if n % 5 == 0]
+"""Keys without characters that Hudi orders otherwise."""
+BLOOM = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.index.type": "BLOOM",
+    "hoodie.bloom.index.use.metadata": "true",
+    "hoodie.bloom.index.prune.by.ranges": "false",
+    "hoodie.metadata.compact.max.delta.commits": "3",
+}
+OURS = {
+    "mdt.table.version": "9",
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "mdt.services.auto": "false",
+    "hoodie.parquet.small.file.limit": "0",
+}
+kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+
+
+def make(path: Path, kind: str, options: dict[str, str]) -> mdt.Table:
+    table = mdt.create(
+        path,
+        SCHEMA,
+        key=["id"],
+        partition_by=["city"],
+        ordering="ts",
+        scope="table",
+        table_type=kind,
+        indexes=["bitmap(v)"],
+        options=OURS | options,
+    )
+    for first in range(0, len(KEYS), 20):
+        table.insert(rows(KEYS[first : first + 20], 1))
+    return table
+
+
+def change(table: mdt.Table, turn: int, draw: random.Random) -> None:
+    numbers = draw.sample(KEYS, 12)
+    match turn % 5:
+        case 0:
+            table.upsert(rows(numbers, 10 * turn))
+        case 1:
+            table.upsert(rows(numbers, 10 * turn, "bergen"))
+        case 2:
+            table.delete(rows(numbers[:3], 10 * turn))
+        case 3:
+            table.compact()
+        case _:
+            table.cluster(["v"])
+
+
+def compare(hudi: HudiSession, path: Path, draw: random.Random, **options: str) -> int:
+    """Compare what Hudi finds with an index and without. Return the number of filters for which it
+    reads the file slices of their rows only.
+    """
+    found = mdt.open(path).scan().to_arrow().to_pylist()
+    filters = [f"v = {row['v']}" for row in draw.sample(found, 4)]
+    filters += [f"v in ({found[0]['v']}, {found[-1]['v']})", "v = -1", "v is null"]
+    few = 0
+    expected = json.loads(hudi.call(path, "matches", filters))
+    for where, keys in zip(filters, expected, strict=True):
+        answer = json.loads(hudi.call(path, "query", where, **options))
+        assert answer["keys"] == keys, where
+        few += 0 < answer["files"] <= len(keys)
+        count("look-ups of values by Hudi", len(keys))
+    return few
+
+
+def merge(hudi: HudiSession, path: Path, numbers: list[int], ts: int, **options: str) -> None:
+    """Let Hudi update, delete and insert rows."""
+    values = ", ".join(f"('k{n:05}', 'oslo', {ts}L, {n + ts})" for n in numbers)
+    hudi.call(
+        path,
+        "sql",
+        f"merge into {{t}} t using (select * from values {values} as s(id, city, ts, v)) s"
+        " on t.id = s.id when matched and s.v % 5 = 0 then delete when matched then update set"
+        " id = s.id, city = t.city, ts = s.ts, v = s.v when not matched then insert *",
+        **options,
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@kinds
+def test_hudi_finds_values_by_our_secondary_index(kind, tmp_path):
+    path, draw = tmp_path / "table", random.Random(kind)
+    options = {
+        "hoodie.metadata.record.index.enable": "true",
+        "hoodie.metadata.index.secondary.enable": "true",
+    }
+    table = make(path, kind, options)
+    with HudiSession(tmp_path / "session") as hudi:
+        hudi.create(path, 9, kind, WRITER)
+        few = compare(hudi, path, draw, **BY_INDEX)
+        for turn in range(10):
+            change(table, turn, draw)
+            few += compare(hudi, path, draw, **BY_INDEX)
+        assert few > 30 and table.check().ok
+        hides_a_row(hudi, path, table)
+        ours = instants_of_metadata_table(path)
+        for turn in range(5):
+            merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **WRITER)
+            assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+            assert BY_VALUE in partitions(path)
+            assert mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems == ()
+            compare(hudi, path, draw, **BY_INDEX)
+            table.refresh()
+            table.upsert(rows(draw.sample(KEYS, 4), 2000 + turn))
+            assert BY_VALUE in partitions(path)
+            compare(hudi, path, draw, **BY_INDEX)
+        assert table.check().ok
+
+
+def hides_a_row(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """A value that the newest log file deletes is not found."""
+    table.insert(rows([80_000], 9))
+    where = "v = 80009"
+    folder = path / ".hoodie/metadata" / BY_VALUE
+    [file] = folder.glob(f".*_0-{table.snapshot().seq}-0")
+    before = file.read_bytes()
+    gone = hfile_entries.deletions(table_files.pa.array([b"80009$k80000"], "large_binary"))
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    instant = table.snapshot().last_instant
+    file.write_bytes(before + table_files.group_of(BY_VALUE).log_file(gone, instant))
+    assert not json.loads(hudi.call(path, "query", where, **BY_INDEX))["keys"]
+    file.write_bytes(before)
+    assert json.loads(hudi.call(path, "query", where, **BY_INDEX))["keys"] == ["k80000"]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@kinds
+def test_hudis_bloom_index_finds_rows_by_our_filters(kind, tmp_path):
+    path, draw = tmp_path / "table", random.Random(kind)
+    options = {
+        "hoodie.metadata.index.bloom.filter.enable": "true",
+        "mdt.write.footer.bloom": "true",
+    }
+    table = make(path, kind, options)
+    change(table, 0, draw)
+    change(table, 3, draw)
+    change(table, 4, draw)
+    with HudiSession(tmp_path / "session") as hudi:
+        hudi.create(path, 9, kind, BLOOM)
+        ours = instants_of_metadata_table(path)
+        for turn in range(6):
+            merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **BLOOM)
+            assert FILTERS in partitions(path)
+            assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+            table.refresh()
+            found = table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
+            assert len(found) == len(set(found)), "Hudi has found all rows"
+            table.upsert(rows([*draw.sample(KEYS, 4), 95_000 + 5 * turn], 2000 + turn))
+            assert FILTERS in partitions(path) and table.check().ok
