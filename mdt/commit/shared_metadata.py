@@ -280,7 +280,7 @@ class _SharedTable:
         found = {}
         for index in secondary_indexes(partitions_in(self.properties.stored), self.definitions):
             column = hudi_secondary_index.column_of(definition, index)
-            if column is not None:
+            if column is not None and index.is_known:
                 found[index.name] = index, column
         return found
 
@@ -363,9 +363,9 @@ class _SharedTable:
         if partition == RECORD_INDEX and index_partitions(numbered):
             yield from self._changes_by_partition(metadata, record, after, numbered)
             return
-        slices, *others = numbered.values()
-        if others or (partition == FILES and len(slices) > 1):
-            raise Corrupt("it has unknown file groups", path=f"{FOLDER}/{partition}")
+        slices, *others = numbered.values() or [[]]
+        if others or not slices or (partition == FILES and len(slices) > 1):
+            raise Corrupt("it has unknown file groups, or none", path=f"{FOLDER}/{partition}")
         if partition == FILES:
             yield self._listing(slices[0], record)
             return

@@ -4,6 +4,7 @@ readers find the files, the bounds and the keys of the table in it.
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import date
 from decimal import Decimal
@@ -179,7 +180,13 @@ def damage(storage, version):
     storage.delete(f"{FOLDER}/.hoodie/hoodie.properties")
 
 
+def empty(storage, version):
+    """Remove all file groups of a partition."""
+    storage.delete_many([info.path for info in storage.list_dir(f"{FOLDER}/column_stats")])
+
+
 SPOILS = (
+    empty,
     pend,
     forget,
     begin_index,
@@ -360,6 +367,29 @@ def test_secondary_indexes_of_hudis_own_table_have_the_values_of_our_rows(name, 
         assert bag(of_value.to_arrow()) == sorted(map(repr, expected))
         reasons = {note.index: note.reason for note in of_value.explain().indexes}
         assert reasons["secondary_index_merchant_idx"] == "used"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda definition: definition.update(version="V3"),
+        lambda definition: definition.update(sourceFields=["merchant_name", "txn_id"]),
+        lambda definition: definition.update(sourceFields=["amount"]),
+        lambda definition: definition.update(sourceFields=["txn_metadata.merchant"]),
+    ],
+)
+def test_a_table_with_a_secondary_index_of_another_form_loses_its_metadata_table(change, tmp_path):
+    path = fixture("cow_v9_txns_nonpart_meta", tmp_path)
+    set_instants_in_utc(path)
+    file = path / ".hoodie/.index_defs/index.json"
+    content = json.loads(file.read_text())
+    change(content["indexDefinitions"]["secondary_index_merchant_idx"])
+    file.write_text(json.dumps(content))
+    lost = mdt.adopt(path, dry_run=True).lost_partitions
+    assert lost == ("secondary_index_merchant_idx",)
+    t = mdt.adopt(path)
+    t.upsert(t.scan(limit=1).to_arrow())
+    assert named(LocalStorage(str(path))) == set()
 
 
 @pytest.mark.parametrize("name", ["cow_v9_txns_simple_meta", "mor_avro_v9_txns_simple_meta"])

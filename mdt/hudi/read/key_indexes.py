@@ -37,8 +37,9 @@ from mdt.stores.storage import Storage
 
 RECORD_INDEX = "record_index"
 _SECONDARY_INDEX = "secondary_index_"
-_HASHES_VALUE = "V2"
-"""Version of secondary indexes that are distributed by the value. In V1, it is the whole key."""
+_NAME = re.compile(r"secondary_index_\w[\w.-]{0,99}", re.ASCII)
+_BY_KEY, _BY_VALUE = "V1", "V2"
+"""Versions of secondary indexes that are distributed by the whole key, and by the value."""
 WHOLE_TABLE = "record-index"
 """Beginning of the names of file groups of a record index of the whole table. Those of a
 partitioned one go on with the escaped path of a partition.
@@ -73,20 +74,25 @@ class SecondaryIndex:
     Attributes:
         name: Its partition in the metadata table.
         column: The indexed column.
-        hashes_value: True if its keys are distributed by the value, False by the whole key.
+        version: Hudi's version of it.
     """
 
     name: str
     column: str
-    hashes_value: bool
+    version: str
+
+    @property
+    def is_known(self) -> bool:
+        """True if it is known how its keys are distributed over file groups."""
+        return self.version in (_BY_KEY, _BY_VALUE)
 
     def hashed(self, keys: Iterable[str]) -> list[str]:
         r"""Return what is hashed of keys: all, or the value with the separator.
 
-        >>> SecondaryIndex("secondary_index_v", "v", True).hashed([r"a\$b$k1", "7$"])
+        >>> SecondaryIndex("secondary_index_v", "v", "V2").hashed([r"a\$b$k1", "7$"])
         ['a\\$b$', '7$']
         """
-        if not self.hashes_value:
+        if self.version != _BY_VALUE:
             return list(keys)
         return [key[: _value_end(key) + 1] for key in keys]
 
@@ -114,19 +120,19 @@ def load_secondary_indexes(objects: Storage, table: TableProperties) -> dict[str
 def secondary_indexes(partitions: Iterable[str], definitions: Fields) -> list[SecondaryIndex]:
     """Return the secondary indexes among partitions of a metadata table. Raises Corrupt.
 
-    An index without a definition, or of several columns, is left out.
+    An index without a definition, of several columns, or with a name that Hudi does not give is
+    left out.
     """
     indexes = []
     for name in sorted(partitions):
-        if not name.startswith(_SECONDARY_INDEX):
+        if not _NAME.fullmatch(name):
             continue
         definition = definitions.record(name)
         if definition is None:
             continue
         columns = definition.texts("sourceFields")
         if len(columns) == 1:
-            hashes_value = definition.text("version") == _HASHES_VALUE
-            indexes.append(SecondaryIndex(name, columns[0], hashes_value))
+            indexes.append(SecondaryIndex(name, columns[0], definition.text("version")))
     return indexes
 
 
@@ -218,7 +224,7 @@ class KeyIndexes:
             for value in escaped(pa.concat_arrays(forms)).to_pylist():
                 start = value + SEPARATOR
                 groups = list(range(partition.size(prefix)))
-                if index.hashes_value:
+                if index.version == _BY_VALUE:
                     groups = partition.numbers(prefix, index.hashed([start])).tolist()
                 for group in (partition.group(prefix, number) for number in groups):
                     select = partial(HFile.lookup_prefix, prefix=start.encode())
