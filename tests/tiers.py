@@ -35,6 +35,8 @@ ALWAYS = (
     f"{_SHARED}::test_readers_see",
     f"{_SHARED}::test_a_crash_at_any_change_beside_another_writer_is_mended[9-MERGE_ON_READ]",
     "tests/importing/",
+    "tests/commit/test_hudi_bloom_filters.py",
+    "tests/commit/test_hudi_secondary_index.py",
     "tests/commit/test_shared_metadata.py",
     "tests/services/test_adopted_orders.py",
     "tests/services/test_generated_keys.py",

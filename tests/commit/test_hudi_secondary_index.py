@@ -59,7 +59,7 @@ def rows(draw, number):
     )
 
 
-def create(kind=MOR, version=9, **options):
+def create(kind=MOR, version=9, columns=(*INDEXED, "price"), **options):
     storage = MemoryStorage()
     return storage, mdt.create(
         storage,
@@ -67,7 +67,7 @@ def create(kind=MOR, version=9, **options):
         ["id"],
         table_type=kind,
         version=version,
-        indexes=[f"bitmap({name})" for name in (*INDEXED, "price")],
+        indexes=[f"bitmap({name})" for name in columns],
         options=ON | options,
     )
 
@@ -193,7 +193,7 @@ def test_check_finds_other_values_and_repair_removes_them():
 
 def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer():
     def start():
-        storage, table = create()
+        storage, table = create(columns=["n"])
         for number in range(3):
             table.upsert(rows(random.Random(number), 6))
         return storage
@@ -205,7 +205,6 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer():
         mdt.open(survivor).abort()
         table = mdt.open(survivor)
         table.upsert(rows(random.Random(5), 9))
-        for column in INDEXED:
-            assert by_hudi(survivor, column) == by_us(table, column), where
+        assert by_hudi(survivor, "n") == by_us(table, "n"), where
         assert table.check().ok, where
         count("crashes of commits with secondary indexes")

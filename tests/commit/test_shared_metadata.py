@@ -346,7 +346,7 @@ def test_secondary_indexes_of_hudis_own_table_have_the_values_of_our_rows(name, 
     everything = t.scan().to_arrow()
     merchants = ["Uber", "a$b", "\\", "\0", "", "S\u00e3o $ \\ Paulo", None]
     days = [date(2024, 1, 15), date(1969, 12, 31), None]
-    for turn in range(12):
+    for turn in range(8):
         rows = everything.take(draw.sample(range(len(everything)), 5))
         rows = changed(rows, draw, merchant_name=merchants, txn_date=days, txn_ts=[10**15 + turn])
         ids = rows["txn_id"].to_pylist()
@@ -407,7 +407,7 @@ def test_a_record_index_of_each_partition_has_our_keys_in_new_partitions_too(nam
     t = mdt.adopt(path)
     assert t.definition.scope == "partition"
     everything = t.scan().to_arrow()
-    for turn in range(12):
+    for turn in range(8):
         rows = everything.take(draw.sample(range(len(everything)), 5))
         regions = ["eu", "us", "north-east_1", "a b-c%d"]
         rows = changed(rows, draw, region=regions, txn_ts=[10**15 + turn])

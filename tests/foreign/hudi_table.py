@@ -79,7 +79,9 @@ def session(jar, folder):
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        " -XX:ReservedCodeCacheSize=256m -Duser.timezone=UTC",
+        " -XX:ReservedCodeCacheSize=256m -Duser.timezone=UTC"
+        # Hudi's Bloom index sends a lock to its tasks
+        " --add-opens=java.base/java.util.concurrent.locks=ALL-UNNAMED",
     }
     builder = SparkSession.builder.master("local[1]").appName("states of Hudi")
     for name, value in settings.items():

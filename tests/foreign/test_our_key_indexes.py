@@ -8,6 +8,7 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from counting import count
 from hidden import HiddenMetadata
@@ -40,15 +41,23 @@ OURS = {
     "mdt.services.auto": "false",
     "hoodie.parquet.small.file.limit": "0",
 }
-kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+kinds = pytest.mark.parametrize(
+    ("kind", "partition_by"), [("COPY_ON_WRITE", ["city"]), ("MERGE_ON_READ", [])]
+)
+NOT_PARTITIONED = {
+    "hoodie.datasource.write.partitionpath.field": "",
+    "hoodie.datasource.write.keygenerator.class": (
+        "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
+    ),
+}
 
 
-def make(path: Path, kind: str, options: dict[str, str]) -> mdt.Table:
+def make(path: Path, kind: str, partition_by: list[str], options: dict[str, str]) -> mdt.Table:
     table = mdt.create(
         path,
         SCHEMA,
         key=["id"],
-        partition_by=["city"],
+        partition_by=partition_by,
         ordering="ts",
         scope="table",
         table_type=kind,
@@ -94,13 +103,15 @@ def compare(hudi: HudiSession, path: Path, draw: random.Random, **options: str) 
 
 def merge(hudi: HudiSession, path: Path, numbers: list[int], ts: int, **options: str) -> None:
     """Let Hudi update, delete and insert rows."""
+    is_whole = NOT_PARTITIONED.items() <= options.items()
+    update = "*" if is_whole else "id = s.id, city = t.city, ts = s.ts, v = s.v"
     values = ", ".join(f"('k{n:05}', 'oslo', {ts}L, {n + ts})" for n in numbers)
     hudi.call(
         path,
         "sql",
         f"merge into {{t}} t using (select * from values {values} as s(id, city, ts, v)) s"
-        " on t.id = s.id when matched and s.v % 5 = 0 then delete when matched then update set"
-        " id = s.id, city = t.city, ts = s.ts, v = s.v when not matched then insert *",
+        " on t.id = s.id when matched and s.v % 5 = 0 then delete"
+        f" when matched then update set {update} when not matched then insert *",
         **options,
     )
 
@@ -108,15 +119,18 @@ def merge(hudi: HudiSession, path: Path, numbers: list[int], ts: int, **options:
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @kinds
-def test_hudi_finds_values_by_our_secondary_index(kind, tmp_path):
+def test_hudi_finds_values_by_our_secondary_index(kind, partition_by, tmp_path):
     path, draw = tmp_path / "table", random.Random(kind)
     options = {
         "hoodie.metadata.record.index.enable": "true",
         "hoodie.metadata.index.secondary.enable": "true",
     }
-    table = make(path, kind, options)
+    table = make(path, kind, partition_by, options)
+    writer = {**WRITER, "hoodie.embed.timeline.server": "true"}
+    if not partition_by:
+        writer |= NOT_PARTITIONED
     with HudiSession(tmp_path / "session") as hudi:
-        hudi.create(path, 9, kind, WRITER)
+        hudi.create(path, 9, kind, writer)
         few = compare(hudi, path, draw, **BY_INDEX)
         for turn in range(10):
             change(table, turn, draw)
@@ -125,7 +139,7 @@ def test_hudi_finds_values_by_our_secondary_index(kind, tmp_path):
         hides_a_row(hudi, path, table)
         ours = instants_of_metadata_table(path)
         for turn in range(5):
-            merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **WRITER)
+            merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **writer)
             assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
             assert BY_VALUE in partitions(path)
             assert mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems == ()
@@ -144,7 +158,7 @@ def hides_a_row(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
     folder = path / ".hoodie/metadata" / BY_VALUE
     [file] = folder.glob(f".*_0-{table.snapshot().seq}-0")
     before = file.read_bytes()
-    gone = hfile_entries.deletions(table_files.pa.array([b"80009$k80000"], "large_binary"))
+    gone = hfile_entries.deletions(pa.array([b"80009$k80000"], pa.large_binary()))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     instant = table.snapshot().last_instant
     file.write_bytes(before + table_files.group_of(BY_VALUE).log_file(gone, instant))
@@ -156,21 +170,22 @@ def hides_a_row(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @kinds
-def test_hudis_bloom_index_finds_rows_by_our_filters(kind, tmp_path):
+def test_hudis_bloom_index_finds_rows_by_our_filters(kind, partition_by, tmp_path):
     path, draw = tmp_path / "table", random.Random(kind)
     options = {
         "hoodie.metadata.index.bloom.filter.enable": "true",
         "mdt.write.footer.bloom": "true",
     }
-    table = make(path, kind, options)
+    table = make(path, kind, partition_by, options)
+    writer = BLOOM if partition_by else BLOOM | NOT_PARTITIONED
     change(table, 0, draw)
     change(table, 3, draw)
     change(table, 4, draw)
     with HudiSession(tmp_path / "session") as hudi:
-        hudi.create(path, 9, kind, BLOOM)
+        hudi.create(path, 9, kind, writer)
         ours = instants_of_metadata_table(path)
         for turn in range(6):
-            merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **BLOOM)
+            merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **writer)
             assert FILTERS in partitions(path)
             assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
             table.refresh()
