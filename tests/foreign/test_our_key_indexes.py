@@ -105,7 +105,8 @@ def merge(hudi: HudiSession, path: Path, numbers: list[int], ts: int, **options:
     """Let Hudi update, delete and insert rows."""
     is_whole = NOT_PARTITIONED.items() <= options.items()
     update = "*" if is_whole else "id = s.id, city = t.city, ts = s.ts, v = s.v"
-    values = ", ".join(f"('k{n:05}', 'oslo', {ts}L, {n + ts})" for n in numbers)
+    cities = ("oslo", "paris", "rome")  # in which a Bloom index looks for a key
+    values = ", ".join(f"('k{n:05}', '{cities[n % 3]}', {ts}L, {n + ts})" for n in numbers)
     hudi.call(
         path,
         "sql",
