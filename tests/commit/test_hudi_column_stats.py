@@ -115,6 +115,13 @@ def test_bounds_of_partitions_contain_their_rows_after_every_commit(kind):
     assert partitions(storage) == ["files"]
 
 
+def test_partitions_have_no_bounds_beside_a_binary_column():
+    on = {"hoodie.metadata.index.partition.stats.enable": "true", VERSION: "9"}
+    storage, table = table_with_option(COW, SCHEMA.append(pa.field("raw", pa.binary())), **on)
+    table.upsert(rows(range(6), 1, 1.0), partial=True)
+    assert partitions(storage) == ["column_stats", "files"]
+
+
 @pytest.mark.parametrize(("version", "index_version"), [(6, "V1"), (9, "V2")])
 def test_hudi_finds_the_definition_of_the_index(version, index_version):
     storage, table = table_with_option(**{VERSION: str(version)})
