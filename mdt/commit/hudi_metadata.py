@@ -178,12 +178,14 @@ class _Keeper:
         """
         wanted = self._partitions
         stored, definitions, state = self._storage.together(
-            partial(read_properties, self._storage), self._stored_definitions, self._load
+            partial(read_properties, self._storage),
+            self._stored_definitions if self._definitions() else lambda: None,
+            self._load,
         )
         if stored is None or not self._is_of_version(stored):
             return
         named = partitions_in(stored)
-        self._partitions = tuple(name for name in wanted if self._may_keep(name, named))
+        self._partitions = self._usable(name for name in wanted if self._may_keep(name, named))
         if self._partitions != wanted:
             state = self._load()
         while FILES in self._partitions:
@@ -270,10 +272,13 @@ class _Keeper:
         return hudi_column_stats.has_all_files(record, before, self._definition)
 
     def _leave_out(self, partition: str) -> None:
-        left_out = {partition}
-        if partition == COLUMN_STATS:
-            left_out.add(PARTITION_STATS)
-        self._partitions = tuple(name for name in self._partitions if name not in left_out)
+        self._partitions = self._usable(name for name in self._partitions if name != partition)
+
+    def _usable(self, partitions: Iterable[str]) -> tuple[str, ...]:
+        """Return partitions without those that readers use with another one that is missing."""
+        needed = {PARTITION_STATS: COLUMN_STATS, **dict.fromkeys(self._secondary, RECORD_INDEX)}
+        names = tuple(partitions)
+        return tuple(name for name in names if needed.get(name, name) in names)
 
     def _load(self) -> TableState:
         """List the instants and the files of the metadata table."""
@@ -312,7 +317,7 @@ class _Keeper:
         if {COLUMN_STATS, *self._secondary} & {*self._partitions} and self._record.alters:
             return False
         own = self._definitions()
-        if own and definitions != _with_own(definitions, own):
+        if own and definitions != with_definitions(definitions, own):
             return False
         first = min(i.time for i in state.instants)
         if self._record.instant < first:
@@ -330,11 +335,7 @@ class _Keeper:
         return True
 
     def _stored_definitions(self) -> bytes | None:
-        """Return the file of Hudi's definitions, or None if there is none of a usable size, or if
-        no partition has one.
-        """
-        if not self._definitions():
-            return None
+        """Return the file of Hudi's definitions, or None if there is none of a usable size."""
         try:
             return self._storage.read_if_exists(DEFINITIONS, HEADER_JSON_BYTES_MAX)
         except Corrupt:
@@ -458,8 +459,10 @@ class _Keeper:
         if not self._is_of_version(stored):
             return False
         definitions, more = self._definitions(), {}
-        if definitions:
-            content = _with_own(self._stored_definitions(), definitions)
+        older = self._stored_definitions()
+        if definitions or older is not None:
+            # readers fail if a secondary index has a definition and no partition
+            content = with_definitions(older, definitions, hudi_secondary_index.PREFIX)
             self._storage.replace(DEFINITIONS, content)
             more[DEFINITIONS_PROPERTY] = DEFINITIONS
         name_partitions(self._metadata, stored, self._partitions, more)
@@ -569,13 +572,6 @@ class _Keeper:
         self._storage.delete_many([self._layout.path_of(i) for i in old if i.state != COMPLETED])
         for path in completed:
             self._storage.delete(path)
-
-
-def _with_own(stored: bytes | None, own: Mapping[str, dict[str, Any]]) -> bytes:
-    """Return the file of Hudi's definitions with our own. Readers fail if a secondary index has a
-    definition and no partition.
-    """
-    return with_definitions(stored, own, hudi_secondary_index.PREFIX)
 
 
 def listing_changes(

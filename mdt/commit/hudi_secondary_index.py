@@ -71,7 +71,7 @@ def snapshot_entries(
         definition: Of the snapshot, or of a later one.
         column: The indexed column in it.
 
-    Raises Corrupt, Missing, and Unsupported for keys that are too long.
+    Raises Corrupt, Missing, and Unsupported for keys that are too long or too many.
     """
     rows = live_values(metadata, snapshot, definition, column)
     return hfile_entries.sort(
@@ -88,7 +88,7 @@ def record_entries(
         after: The snapshot at the record.
         column: The indexed column.
 
-    Raises Corrupt, Missing, and Unsupported for keys that are too long.
+    Raises Corrupt, Missing, and Unsupported for keys that are too long or too many.
     """
     ended, added = value_changes(metadata, record, after, column)
     old, new = (secondary_index_records.keys(rows) for rows in (ended, added))

@@ -258,7 +258,9 @@ class _SharedTable:
             kept |= named & {BLOOM_FILTERS}
         if RECORD_INDEX in named and self._keeps_record_index(definition, instants):
             kept.add(RECORD_INDEX)
-            if record is None or not record.alters:
+            # a key that is live twice may have the same value, and then one entry for both rows
+            is_once = not hudi_record_index.problem(definition)
+            if is_once and (record is None or not record.alters):
                 kept.update(self._secondary(definition))
         indexed = self._indexed(definition) if COLUMN_STATS in named else None
         if indexed is not None and self._has_bounds(definition, indexed, record):

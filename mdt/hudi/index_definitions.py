@@ -29,7 +29,7 @@ def with_definitions(
         if dropped:
             others = {name: one for name, one in others.items() if not name.startswith(dropped)}
         return _encoded({**others, **definitions})
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _encoded(definitions)
 
 

@@ -30,7 +30,7 @@ from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.keys import key_changes as key_changes_module
 from mdt.metadata.keys.key_changes import key_changes, live_locations
 from mdt.metadata.metadata import Metadata
-from mdt.services.checking import hudi_listing
+from mdt.services.checking import hudi_listing, hudi_locations
 from mdt.stores.storage import MemoryStorage
 
 FOLDER = ".hoodie/metadata/record_index"
@@ -466,3 +466,8 @@ def test_a_partition_that_cannot_be_made_leaves_the_index(monkeypatch):
     table.upsert(rows(random.Random(2), 9))
     assert partitions(storage) == ["files", "record_index"]
     assert by_hudi(storage) == by_us(table)
+
+
+def test_a_check_tells_partitions_and_keys_with_slashes_apart():
+    rows = pa.table({"partition": ["a", "a/b"], "key": ["b/c", "c"]})
+    assert len(hudi_locations._with_partition(rows).unique()) == 2

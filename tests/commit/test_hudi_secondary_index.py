@@ -14,12 +14,14 @@ from counting import count
 from worlds import MOR, survivors
 
 import mdt
+from mdt.commit import hudi_record_index
 from mdt.commit.metadata_partitions import partitions_in
 from mdt.hudi.index_definitions import DEFINITIONS
 from mdt.hudi.metadata_table_files import group_of
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.key_indexes import load_key_indexes, split_key
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.keys import key_changes
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
@@ -153,6 +155,53 @@ def test_an_index_follows_the_bitmap_indexes_and_the_options():
     assert not any("secondary" in name for name in definitions(storage))
     table.alter(options={"mdt.hudi.secondary.index": True})
     assert by_hudi(storage, "town") == by_us(table, "town") and table.check().ok
+
+
+def test_an_index_that_is_dropped_leaves_the_others_as_they_are():
+    def bases():
+        listed = storage.list(".hoodie/metadata")
+        return {info.path for info in listed if info.path.endswith(".hfile")}
+
+    storage, table = create()
+    table.upsert(rows(random.Random(1), 20))
+    before = bases()
+    table.drop_index("n")
+    table.upsert(rows(random.Random(2), 20))
+    assert partition("n") not in named(storage) and partition("n") not in definitions(storage)
+    assert bases() == {path for path in before if partition("n") not in path}
+
+
+def test_an_index_goes_with_the_record_index(monkeypatch):
+    off = {"hoodie.metadata.index.column.stats.enable": "false"}
+    storage, table = create(**off)
+    table.upsert(rows(random.Random(1), 20))
+    table.alter(options={"mdt.hudi.record.index": False})
+    table.upsert(rows(random.Random(2), 5))
+    assert named(storage) == {"files"}
+    assert not any("secondary" in name for name in definitions(storage))
+    monkeypatch.setattr(hudi_record_index, "HUDI_RECORD_INDEX_ROWS_MAX", table.scan().count() + 2)
+    table.alter(options={"mdt.hudi.record.index": True})  # it would lose it again soon
+    table.upsert(rows(random.Random(2), 5))
+    assert named(storage) == {"files"} and table.check().ok
+
+
+def test_an_index_of_too_many_bytes_is_left_out(monkeypatch):
+    storage, table = create()
+    monkeypatch.setattr(key_changes, "HFILE_ENTRIES_BYTES_MAX", 200)
+    table.upsert(rows(random.Random(1), 9))
+    assert named(storage) >= {*map(partition, INDEXED)}
+    table.upsert(rows(random.Random(2), 60))
+    assert named(storage) == {"files", "column_stats", "record_index"} and table.check().ok
+
+
+@pytest.mark.parametrize("content", ["[[1, 2]]", "[[null, 2]]", "[1]", "3", '{"a": 1}'])
+def test_a_damaged_file_of_definitions_is_replaced(content):
+    storage, table = create()
+    table.upsert(rows(random.Random(1), 9))
+    storage.replace(DEFINITIONS, f'{{"indexDefinitions": {content}}}'.encode())
+    table.upsert(rows(random.Random(2), 9))
+    assert {*definitions(storage)} >= {"record_index", *map(partition, INDEXED)}
+    assert table.check().ok
 
 
 def definitions(storage):

@@ -427,6 +427,22 @@ def test_a_record_index_of_each_partition_has_our_keys_in_new_partitions_too(nam
         ] == "used"
 
 
+@pytest.mark.parametrize(
+    ("scope", "lost"), [("table", ()), ("partition", tuple(sorted(SECONDARY)))]
+)
+def test_secondary_indexes_beside_keys_of_each_partition_are_not_kept(scope, lost, tmp_path):
+    path = fixture("cow_v9_txns_simple_meta", tmp_path)
+    set_instants_in_utc(path)
+    index_files.part_record_index(path)
+    assert mdt.adopt(path, scope=scope, dry_run=True).lost_partitions == lost
+    t = mdt.adopt(path, scope=scope)
+    rows = t.scan(limit=1).to_arrow()
+    place = rows.schema.get_field_index("region")
+    t.upsert(rows.set_column(place, rows.schema.field(place), [pa.array(["elsewhere"])]))
+    assert bool(named(LocalStorage(str(path))) & SECONDARY) == (not lost)
+    assert problems(LocalStorage(str(path))) == () and t.check().ok
+
+
 class DyingAtTheEnd(FaultyStorage):
     """Dies before the completed instant of the table."""
 

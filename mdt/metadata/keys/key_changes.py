@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import UInt64Array
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.record_index_records import LOCATIONS
-from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.limits import HFILE_ENTRIES_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.key_map import build
 from mdt.metadata.files.paths import commit as record_path
@@ -115,7 +115,7 @@ def value_changes(
         after: The snapshot at the record.
         column: A column of the table.
 
-    Raises the errors of :func:`key_changes`.
+    Raises the errors of :func:`key_changes`, and Unsupported if they take too much memory.
     """
     ended = _ended_rows(record, metadata.state(record.seq - 1))
     definition = after.definition
@@ -146,7 +146,7 @@ def live_values(
         definition: Of the snapshot, or of a later one.
         column: A column of it.
 
-    Raises Corrupt and Missing.
+    Raises Corrupt, Missing, and Unsupported if they take too much memory.
     """
     numbers = snapshot.live_numbers.tolist()
     rows = ((snapshot.segment(number), _live(snapshot, number)) for number in numbers)
@@ -161,9 +161,13 @@ def _values(
     column: pa.Field,
 ) -> pa.Table:
     schema = pa.schema([_RECORD_KEY, column])
-    parts = [schema.empty_table()]
+    parts, size = [schema.empty_table()], 0
     for segment, chosen in rows:
         parts.append(_read(metadata, definition, segment, chosen, schema).cast(schema))
+        size += parts[-1].nbytes
+        if size > HFILE_ENTRIES_BYTES_MAX:  # escaped, they have at most twice as many
+            limit = f"{HFILE_ENTRIES_BYTES_MAX:,} bytes"
+            raise Unsupported(f"record keys and values of {column.name!r} have more than {limit}")
     return pa.concat_tables(parts).rename_columns(["key", "value"])
 
 

@@ -148,7 +148,8 @@ def _compare(state: TableState) -> Iterator[Problem]:
     record = metadata.record(snapshot.seq)
     if record is not None and not publish.is_published(storage, record, snapshot.definition):
         return
-    timeline = load_timeline(storage, load_properties(storage))
+    properties = load_properties(storage)
+    timeline = load_timeline(storage, properties)
     listing = load_files_from_metadata(storage, timeline)
     if listing is None:
         text = "Hudi's metadata table lacks commits; the next commit makes it anew"
@@ -172,5 +173,5 @@ def _compare(state: TableState) -> Iterator[Problem]:
         yield from hudi_statistics.compare(metadata, snapshot, table, timeline)
     if RECORD_INDEX in named:
         yield from hudi_locations.compare(metadata, snapshot, table, timeline)
-    for index in load_secondary_indexes(storage, load_properties(storage)).values():
+    for index in load_secondary_indexes(storage, properties).values():
         yield from hudi_locations.compare_secondary(metadata, snapshot, table, timeline, index)

@@ -78,4 +78,4 @@ def compare_secondary(
 
 
 def _with_partition(rows: pa.Table) -> pa.Array:
-    return pc.binary_join_element_wise(plain(rows["partition"]), plain(rows["key"]), "/")
+    return pc.binary_join_element_wise(plain(rows["partition"]), plain(rows["key"]), "\0")
