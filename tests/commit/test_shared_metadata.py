@@ -369,6 +369,19 @@ def test_secondary_indexes_of_hudis_own_table_have_the_values_of_our_rows(name, 
         assert reasons["secondary_index_merchant_idx"] == "used"
 
 
+def test_a_secondary_index_without_a_version_is_distributed_by_its_keys(tmp_path):
+    path = fixture("mor_avro_v8_trips_8i3u1d", tmp_path)
+    file = path / ".hoodie/.index_defs/index.json"
+    content = json.loads(file.read_text())
+    definition = content["indexDefinitions"]["secondary_index_rider_idx"]
+    assert definition.pop("version", "V1") == "V1"
+    file.write_text(json.dumps(content))
+    indexes = load_key_indexes(LocalStorage(str(path)))
+    assert indexes.secondary["rider"].is_known
+    keys = indexes.records("secondary_index_rider_idx")["key"].to_pylist()
+    assert indexes.secondary["rider"].hashed(keys) == keys != []
+
+
 @pytest.mark.parametrize(
     "change",
     [

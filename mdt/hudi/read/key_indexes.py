@@ -38,8 +38,10 @@ from mdt.stores.storage import Storage
 RECORD_INDEX = "record_index"
 _SECONDARY_INDEX = "secondary_index_"
 _NAME = re.compile(r"secondary_index_\w[\w.-]{0,99}", re.ASCII)
-_BY_KEY, _BY_VALUE = "V1", "V2"
-"""Versions of secondary indexes that are distributed by the whole key, and by the value."""
+_BY_KEY, _BY_VALUE = ("V1", ""), "V2"
+"""Versions of secondary indexes that are distributed by the whole key, and by the value. Older
+definitions have no version.
+"""
 WHOLE_TABLE = "record-index"
 """Beginning of the names of file groups of a record index of the whole table. Those of a
 partitioned one go on with the escaped path of a partition.
@@ -84,7 +86,7 @@ class SecondaryIndex:
     @property
     def is_known(self) -> bool:
         """True if it is known how its keys are distributed over file groups."""
-        return self.version in (_BY_KEY, _BY_VALUE)
+        return self.version in (*_BY_KEY, _BY_VALUE)
 
     def hashed(self, keys: Iterable[str]) -> list[str]:
         r"""Return what is hashed of keys: all, or the value with the separator.

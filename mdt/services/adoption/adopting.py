@@ -117,7 +117,8 @@ def plan_adoption(
         columns, key = with_generated_key(columns), (RECORD_KEY,)
     ordering = table.ordering_fields if table.merge_mode == EVENT_TIME else ()
     buckets, given = _buckets(state), parse_options(options)
-    if scope is None and not buckets and not given.index_type and _has_unique_keys(storage, table):
+    may_be_global = not (buckets or given.index_type or (key_index or "").startswith("bucket"))
+    if scope is None and may_be_global and _has_unique_keys(storage, table):
         scope = "table"
     if key_index is None and buckets and not given.index_type:
         if not given.bucket_count:
