@@ -12,13 +12,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from compare_states import EQUAL, difference, filters
+from counting import count
 from hudi import HudiTable
 from hudi_session import HudiSession
 from hudi_tables import instants
 
 import mdt
+from mdt.commit.metadata_partitions import partitions_in
 from mdt.errors import Expired
 from mdt.hudi.avro_schema import META_FIELDS
+from mdt.hudi.file_names import ANY_BASE, parse_base
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import pending_instants
+from mdt.stores.storage import LocalStorage
 
 HUDI_EVERY = 3
 """Hudi itself reads the rows after so many looks, and hudi-rs after each."""
@@ -68,7 +74,7 @@ class Follower:
         hudi-rs has others.
         """
         if self._looks % HUDI_EVERY == 0 or not self._equals_hudi_rs():
-            _require_equal(self.rows, self._hudi.rows(self._path), "Hudi")
+            require_rows_of_hudi(self._hudi, self._path, self.rows)
 
     def _equals_hudi_rs(self) -> bool:
         try:
@@ -122,6 +128,41 @@ class Follower:
 def rows_of(t: mdt.Table) -> pa.Table:
     """Return the rows of a table with their meta columns."""
     return t.scan(columns=[*META_FIELDS, *t.schema.names]).to_arrow()
+
+
+def require_rows_of_hudi(hudi: HudiSession, path: Path, rows: pa.Table) -> None:
+    """Assert that Hudi reads ``rows``.
+
+    Hudi 1.2 misses some rows if it lists directories: in versions 8 and 9 it takes a log file for
+    one of the newest base file, also of a base file that a dead write has put, and reads neither.
+    Its metadata table does not list such a base file, so Hudi then reads with it, if it has one.
+    """
+    options = {}
+    if _has_logs_after_dead_writes(path):
+        count("looks at tables with log files after dead writes")
+        if not partitions_in(load_properties(LocalStorage(str(path))).stored):
+            return
+        options["hoodie.metadata.enable"] = "true"
+    _require_equal(rows, hudi.rows(path, **options), "Hudi")
+
+
+def _has_logs_after_dead_writes(path: Path) -> bool:
+    """Return True if a base file of a pending write lies below a log file of a completed one."""
+    storage = LocalStorage(str(path))
+    properties = load_properties(storage)
+    if properties.layout == 1:
+        return False
+    timeline = load_timeline(storage, properties)
+    pending = pending_instants(timeline)
+    for file in (*path.glob("*.parquet"), *path.glob("*/*.parquet")):
+        base = parse_base(file.name, ANY_BASE)
+        if base is None or base.instant not in pending:
+            continue
+        for log in file.parent.glob(f".{base.file_id}_*.log.*"):
+            instant = log.name.removeprefix(f".{base.file_id}_").partition(".")[0]
+            if (timeline.completion(instant) or "") >= base.instant:
+                return True
+    return False
 
 
 @contextmanager

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from compare_states import EQUAL, difference
 from counting import count
-from follower import Follower, replayable, rows_of
+from follower import Follower, replayable, require_rows_of_hudi, rows_of
 from format_views import VIEWS
 from hidden import HiddenMetadata
 from hudi_kinds import COMMIT_TIME
@@ -145,7 +144,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
         done.append(name)
         is_open = not is_open and ours.has_unpublished_commit()
         if is_open:
-            assert difference(rows_of(mdt.open(path)), hudi.rows(path)) == EQUAL
+            require_rows_of_hudi(hudi, path, rows_of(mdt.open(path)))
         if is_open and draw.random() < 0.5:
             continue  # Hudi's next step meets the commit of a dead writer
         if ours.has_unpublished_commit() and not ours.settle():
@@ -156,8 +155,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
             follower.look(may_expire=True, was_killed=killed > 0)
         except Expired:
             raise AssertionError("the newest state has expired") from None
-        rows = hudi.rows(path)
-        assert difference(follower.rows, rows) == EQUAL
+        require_rows_of_hudi(hudi, path, follower.rows)
         if states is not None:
             assert data_rows(follower, ours) in states
         read_metadata_table(path, is_ours=states is not None)

@@ -169,6 +169,12 @@ def test_pending_log_files_are_left_out(version):
 
 
 @NEW
+def test_a_log_file_after_the_base_file_of_a_dead_write_is_read(version):
+    instants = "1_2.commit 3.deltacommit.requested 3.deltacommit.inflight 5_6.deltacommit"
+    assert newest(version, instants, "b1 b3 l5") == "1: b1 l5"
+
+
+@NEW
 def test_log_files_are_in_the_order_of_their_requests(version):
     instants = "1_2.commit 3_9.deltacommit 4_5.deltacommit"
     assert newest(version, instants, "b1 l4 l4.2 l3") == "1: b1 l3 l4 l4.2"
