@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from mdt.commit import markers
@@ -23,6 +22,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import IMPORT, UPGRADE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.segment import slice_instant
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
@@ -71,8 +71,8 @@ def profile_of(
     if layout.has_completions or action != "deltacommit":
         return b""  # names of log files have the instant, or there are no log files
     members = map(file_groups.members, file_groups.with_files(sorted(groups)))
-    files = snapshot.files.segments(np.array([of_group[0] for of_group in members], np.int64))
-    slices = [(file.partition, file.file_id, file.base_instant) for file in files]
+    of_groups = map(snapshot.files.segments, members)
+    slices = [(files[0].partition, files[0].file_id, slice_instant(files)) for files in of_groups]
     return encode_profile(txn, operation_type(operation), slices) if slices else b""
 
 

@@ -8,6 +8,7 @@ contains it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -81,3 +82,11 @@ class Segment:
     def is_whole_file(self) -> bool:
         """True if the file consists of Parquet data only, like a base file."""
         return self.block_length == self.size
+
+
+def slice_instant(members: Sequence[Segment]) -> str:
+    """Return the base instant of the newest slice of a file group.
+
+    Log files that were imported while a compaction was pending have that of the slice before it.
+    """
+    return max(member.base_instant for member in members)

@@ -19,7 +19,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.keys import buckets
 from mdt.metadata.snapshot.live_partitions import live_paths
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.parquet.segment import Segment
+from mdt.parquet.segment import Segment, slice_instant
 from mdt.stores.storage import Storage
 from mdt.write.assign import NEW
 
@@ -126,7 +126,7 @@ class MarkedFiles:
             return file_id, base_file.name(file_id, token, instant)
         members = snapshot.files.segments(snapshot.file_groups.members(target.group))
         layout = layout_of(snapshot.definition)
-        name_instant = layout.log_instant(members[0].base_instant, instant)
+        name_instant = layout.log_instant(slice_instant(members), instant)
         return file_id, log_file.name(file_id, name_instant, next_version(layout, members), token)
 
 

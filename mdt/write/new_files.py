@@ -39,6 +39,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
+from mdt.parquet.segment import slice_instant
 from mdt.stores.contract import Data, wait_all
 from mdt.write.assign import NEW
 from mdt.write.encoded import Encoded
@@ -278,7 +279,7 @@ class WriteJob:
             self._new_keys(file_slice),
         )
         if members:
-            previous = self.snapshot.segment(members[0]).base_instant
+            previous = slice_instant(self.snapshot.files.segments(np.array(members)))
         base = self._large_base(file_slice, members)
         positions: BitMap | None
         if base is not None:
@@ -434,7 +435,7 @@ class WriteJob:
         """
         snapshot, claim = self.snapshot, self.claim
         members = snapshot.files.segments(snapshot.file_groups.members(file_slice.group))
-        base_instant = members[0].base_instant
+        base_instant = slice_instant(members)
         version = next_version(layout_of(snapshot.definition), members)
         file_id, name = self.marked.file(task, file_slice)
         content, positions = self._log_content(task, file_slice, file_id)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from mdt.hudi.read.file_slices import DataFile, FileSlice
 from mdt.importing.imported_steps import changed_groups, placed_slices
 from mdt.metadata.files.file_group import BASE, LOG
+from mdt.parquet.segment import slice_instant
 
 ID = "11111111-2222-4333-8444-555555555555-0"
 BASE_FILE = DataFile(f"{ID}_0-1-2_20260102000000000.parquet", 100, "20260102000000000")
@@ -30,6 +31,13 @@ def test_a_slice_begins_with_its_base_file_though_its_log_files_came_before():
     assert changed_groups(placed_slices(snapshot), [theirs], is_altered=False) == []
     other = FileSlice("city=x", ID, "20260102000000000", BASE_FILE, ())
     assert changed_groups(placed_slices(snapshot), [other], is_altered=False) == [("city=x", ID)]
+
+
+def test_the_newest_slice_counts_though_log_files_name_the_slice_before():
+    log = SimpleNamespace(base_instant="20260101000000000")
+    base = SimpleNamespace(base_instant="20260102000000000")
+    assert slice_instant([log, base]) == "20260102000000000"
+    assert slice_instant([base, log]) == "20260102000000000"
 
 
 def file(data_file, kind, base_instant, segment):

@@ -17,6 +17,7 @@ from mdt.metadata.files.file_group import BASE
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.segment import slice_instant
 from mdt.progress import Progress
 from mdt.services.layout.compaction_strategies import Strategy, choose_groups, dirty
 from mdt.services.layout.rewriting import RewriteRunner, in_process, left_out
@@ -133,7 +134,7 @@ def _plan_entry(snapshot: Snapshot, group: int) -> dict[str, object]:
     """Return the entry of a file group in Hudi's compaction plan."""
     members = snapshot.files.segments(snapshot.file_groups.members(group))
     return {
-        "baseInstantTime": members[0].base_instant,
+        "baseInstantTime": slice_instant(members),
         "deltaFilePaths": [m.name for m in members if m.kind != BASE],
         "dataFilePath": next((m.name for m in members if m.kind == BASE), None),
         "fileId": members[0].file_id,
