@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 
 from mdt.commit import markers
@@ -70,10 +72,13 @@ def profile_of(
     layout, file_groups = layout_of(snapshot.definition), snapshot.file_groups
     if layout.has_completions or action != "deltacommit":
         return b""  # names of log files have the instant, or there are no log files
-    members = map(file_groups.members, file_groups.with_files(sorted(groups)))
-    of_groups = map(snapshot.files.segments, members)
+    members = [file_groups.members(group) for group in file_groups.with_files(sorted(groups))]
+    if not members:
+        return b""
+    remaining = iter(snapshot.files.segments(np.concatenate(members)))
+    of_groups = (list(islice(remaining, len(of_group))) for of_group in members)
     slices = [(files[0].partition, files[0].file_id, slice_instant(files)) for files in of_groups]
-    return encode_profile(txn, operation_type(operation), slices) if slices else b""
+    return encode_profile(txn, operation_type(operation), slices)
 
 
 def announce(
