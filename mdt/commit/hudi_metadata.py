@@ -74,6 +74,7 @@ from mdt.hudi.metadata_table_state import (
     version_of,
 )
 from mdt.hudi.read import hfile_entries, metadata_table
+from mdt.hudi.read.key_indexes import SECONDARY_INDEX
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.limits import HEADER_JSON_BYTES_MAX
@@ -462,7 +463,7 @@ class _Keeper:
         older = self._stored_definitions()
         if definitions or older is not None:
             # readers fail if a secondary index has a definition and no partition
-            content = with_definitions(older, definitions, hudi_secondary_index.PREFIX)
+            content = with_definitions(older, definitions, SECONDARY_INDEX)
             self._storage.replace(DEFINITIONS, content)
             more[DEFINITIONS_PROPERTY] = DEFINITIONS
         name_partitions(self._metadata, stored, self._partitions, more)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from indexes.registry import parse_spec
 from mdt.hudi import secondary_index_records
 from mdt.hudi.read import hfile_entries
-from mdt.hudi.read.key_indexes import SecondaryIndex
+from mdt.hudi.read.key_indexes import SECONDARY_INDEX, SecondaryIndex
 from mdt.metadata.keys.key_changes import live_values, value_changes
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
@@ -21,7 +21,6 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name
 
-PREFIX = "secondary_index_"
 _NAME = re.compile(r"\w{1,80}", re.ASCII)
 """Columns whose names can be parts of names of files."""
 
@@ -37,7 +36,7 @@ def columns(definition: TableDefinition) -> dict[str, pa.Field]:
         if spec.kind.partition("/")[0] == "bitmap" and len(spec.columns) == 1:
             field, name = definition.schema.field(spec.columns[0]), avro_name(spec.columns[0])
             if secondary_index_records.supports(field.type) and _NAME.fullmatch(name):
-                found[f"{PREFIX}{name}"] = field
+                found[f"{SECONDARY_INDEX}{name}"] = field
     return found
 
 
@@ -47,7 +46,7 @@ def index_definition(partition: str) -> dict[str, Any]:
         "indexName": partition,
         "indexType": "secondary_index",
         "indexFunction": "identity",
-        "sourceFields": [partition.removeprefix(PREFIX)],
+        "sourceFields": [partition.removeprefix(SECONDARY_INDEX)],
         "indexOptions": {},
         "version": "V2",
     }

@@ -13,6 +13,7 @@ import pytest
 from counting import count
 from hidden import HiddenMetadata
 from hudi_session import HudiSession
+from test_our_column_stats import keys_of
 from test_our_metadata_table import instants_of_metadata_table
 from test_our_record_index import ALIKE, BY_INDEX, SCHEMA, WRITER, rows
 from test_shared_indexes import partitions
@@ -44,12 +45,6 @@ OURS = {
 kinds = pytest.mark.parametrize(
     ("kind", "partition_by"), [("COPY_ON_WRITE", ["city"]), ("MERGE_ON_READ", [])]
 )
-NOT_PARTITIONED = {
-    "hoodie.datasource.write.partitionpath.field": "",
-    "hoodie.datasource.write.keygenerator.class": (
-        "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
-    ),
-}
 
 
 def make(path: Path, kind: str, partition_by: list[str], options: dict[str, str]) -> mdt.Table:
@@ -103,7 +98,7 @@ def compare(hudi: HudiSession, path: Path, draw: random.Random, **options: str) 
 
 def merge(hudi: HudiSession, path: Path, numbers: list[int], ts: int, **options: str) -> None:
     """Let Hudi update, delete and insert rows."""
-    is_whole = NOT_PARTITIONED.items() <= options.items()
+    is_whole = keys_of([]).items() <= options.items()
     update = "*" if is_whole else "id = s.id, city = t.city, ts = s.ts, v = s.v"
     cities = ("oslo", "paris", "rome")  # in which a Bloom index looks for a key
     values = ", ".join(f"('k{n:05}', '{cities[n % 3]}', {ts}L, {n + ts})" for n in numbers)
@@ -127,9 +122,7 @@ def test_hudi_finds_values_by_our_secondary_index(kind, partition_by, tmp_path):
         "hoodie.metadata.index.secondary.enable": "true",
     }
     table = make(path, kind, partition_by, options)
-    writer = {**WRITER, "hoodie.embed.timeline.server": "true"}
-    if not partition_by:
-        writer |= NOT_PARTITIONED
+    writer = {**WRITER, "hoodie.embed.timeline.server": "true", **keys_of(partition_by)}
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(path, 9, kind, writer)
         few = compare(hudi, path, draw, **BY_INDEX)
@@ -178,7 +171,7 @@ def test_hudis_bloom_index_finds_rows_by_our_filters(kind, partition_by, tmp_pat
         "mdt.write.footer.bloom": "true",
     }
     table = make(path, kind, partition_by, options)
-    writer = BLOOM if partition_by else BLOOM | NOT_PARTITIONED
+    writer = BLOOM | keys_of(partition_by)
     change(table, 0, draw)
     change(table, 3, draw)
     change(table, 4, draw)

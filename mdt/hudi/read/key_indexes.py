@@ -36,7 +36,8 @@ from mdt.stores.contract import is_path
 from mdt.stores.storage import Storage
 
 RECORD_INDEX = "record_index"
-_SECONDARY_INDEX = "secondary_index_"
+SECONDARY_INDEX = "secondary_index_"
+"""Beginning of the partitions of secondary indexes."""
 _NAME = re.compile(r"secondary_index_\w[\w.-]{0,99}", re.ASCII)
 _BY_KEY, _BY_VALUE = ("V1", ""), "V2"
 """Versions of secondary indexes that are distributed by the whole key, and by the value. Older
@@ -89,7 +90,7 @@ class SecondaryIndex:
         return self.version in (*_BY_KEY, _BY_VALUE)
 
     def hashed(self, keys: Iterable[str]) -> list[str]:
-        r"""Return what is hashed of keys: all, or the value with the separator.
+        r"""Return the parts of keys that are hashed: whole keys, or values with the separator.
 
         >>> SecondaryIndex("secondary_index_v", "v", "V2").hashed([r"a\$b$k1", "7$"])
         ['a\\$b$', '7$']
@@ -113,7 +114,7 @@ def load_definitions(objects: Storage, table: TableProperties) -> Fields:
 
 def load_secondary_indexes(objects: Storage, table: TableProperties) -> dict[str, SecondaryIndex]:
     """Return the complete secondary indexes, by column. Raises Corrupt."""
-    if not any(name.startswith(_SECONDARY_INDEX) for name in table.metadata_partitions):
+    if not any(name.startswith(SECONDARY_INDEX) for name in table.metadata_partitions):
         return {}
     found = secondary_indexes(table.metadata_partitions, load_definitions(objects, table))
     return {index.column: index for index in found}

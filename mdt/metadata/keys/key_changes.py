@@ -1,5 +1,5 @@
-"""What a commit changes in indexes of record keys: which keys it put into other file groups, which
-it removed, and which rows have other values in a column.
+"""Changes of indexes of record keys by a commit: the keys that it put into other file groups, those
+that it removed, and the values of a column in rows that it changed.
 
 Rows that replace a row in the same file group change no keys. These follow from the commit record
 and the key maps of its files, and only the keys in the answer are read from data files.
