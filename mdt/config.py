@@ -206,8 +206,9 @@ class Options:
     hudi_record_index: bool = _table(
         False,
         "with mdt.hudi.metadata: keep the file group of each record key there; keys must be unique"
-        " in the whole table",
-        hudi="hoodie.metadata.global.record.level.index.enable hoodie.metadata.record.index.enable",
+        " in the whole table, or in their partitions in version 9",
+        hudi="hoodie.metadata.global.record.level.index.enable hoodie.metadata.record.index.enable"
+        " hoodie.metadata.record.level.index.enable",
     )
     hudi_secondary_index: bool = _table(
         False,

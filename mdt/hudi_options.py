@@ -526,7 +526,6 @@ _WITHOUT_EFFECT = (
         "hoodie.metadata.index.async hoodie.metadata.index.bloom.filter.column.list"
         " hoodie.metadata.index.bloom.filter.file.group.count"
         " hoodie.metadata.index.bloom.filter.parallelism"
-        " hoodie.metadata.record.level.index.enable"
         " hoodie.metadata.index.secondary.column hoodie.metadata.index.expression.enable",
         "key_index and indexes in mdt.create decide about indexes; t.create_index adds one",
     ),
@@ -536,7 +535,7 @@ _WITHOUT_EFFECT = (
         " hoodie.metadata.record.index.growth.factor"
         " hoodie.metadata.global.record.level.index.min.filegroup.count"
         " hoodie.metadata.global.record.level.index.max.filegroup.count",
-        "mdt.hudi.record.index has one file group",
+        "mdt.hudi.record.index has one file group, or one for each partition",
     ),
     _no_effect(
         "hoodie.metadata.index.column.stats.file.group.count"

@@ -20,7 +20,7 @@ files or keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -61,6 +61,7 @@ from mdt.hudi.metadata_table_files import (
     NewFile,
     Slice,
     group_of,
+    index_group,
 )
 from mdt.hudi.metadata_table_state import (
     TableState,
@@ -169,6 +170,7 @@ class _Keeper:
             self._after = metadata.state(record.seq)
             self._definition = replace(self._after.definition, hudi_version=layout.table.version)
         self._partitions = kept_partitions(self._after)
+        self._by_partition = hudi_record_index.is_by_partition(self._definition)
         self._secondary = hudi_secondary_index.columns(self._definition)
         self._current = FILES
         """The partition whose entries are made."""
@@ -291,7 +293,7 @@ class _Keeper:
         sizes = ({info.path.rpartition("/")[2]: info.size for info in infos} for infos in files)
         listings = dict(zip(self._partitions, sizes, strict=True))
         last = self._last(instants, chain.from_iterable(listings.values()))
-        return state_of(self._layout, instants, listings, last)
+        return state_of(self._layout, instants, listings, last, by_partition=self._by_partition)
 
     def _last(self, instants: Iterable[Instant], names: Iterable[str]) -> tuple[int, str]:
         """Return the largest seq and the latest time that a commit can have given to what was
@@ -348,7 +350,9 @@ class _Keeper:
         if COLUMN_STATS in self._partitions:
             definitions[COLUMN_STATS] = hudi_column_stats.index_definition(self._definition)
         if RECORD_INDEX in self._partitions:
-            definitions[RECORD_INDEX] = record_index_records.DEFINITION
+            definitions[RECORD_INDEX] = record_index_records.index_definition(
+                by_partition=self._by_partition
+            )
         for name in self._secondary.keys() & {*self._partitions}:
             definitions[name] = hudi_secondary_index.index_definition(name)
         return definitions
@@ -361,7 +365,7 @@ class _Keeper:
         """
         seq = self._record.seq
         before = self._metadata.state(seq - 1)
-        entries = {partition: self._entries_of(before, partition) for partition in self._partitions}
+        entries = self._initial_entries(before)
         state, stored = self._load(), read_properties(self._storage) or {}
         if self._is_beyond(state, partitions_in(stored)):
             return state  # another publisher went on, and removed what this one missed
@@ -371,18 +375,31 @@ class _Keeper:
         self._storage.delete_many(self._leftovers(initial))
         content = properties.encode(self._layout.properties(self._newest.definition.name))
         self._storage.replace(f"{FOLDER}/{paths.properties()}", content)
-        files = [
-            (group, self._initialize(group, entries[group.partition], initial))
-            for group in map(group_of, entries)
-        ]
-        for path, body in table_files.initial_instants(self._layout, initial, files):
+        marker = properties.partition_metadata(initial.time, 1)
+        for path in map(paths.partition_metadata, self._partitions):
+            self._storage.replace(f"{FOLDER}/{path}", marker)
+        files = self._storage.each(
+            partial(self._initialize, *one, initial.time) for one in entries.items()
+        )
+        for path, body in table_files.initial_instants(self._layout, initial, [*files]):
             self._storage.replace(path, body)
         self._set_partitions()
         return self._load()
 
+    def _initial_entries(self, before: Snapshot) -> dict[Group, pa.RecordBatch]:
+        """Return the file groups of all partitions, with the entries of a snapshot."""
+        entries = dict[Group, pa.RecordBatch]()
+        for partition in self._partitions:
+            self._current = partition
+            if partition == RECORD_INDEX and self._by_partition:
+                found = hudi_record_index.snapshot_entries_by_partition(self._metadata, before)
+                entries |= {index_group(path): found[path] for path in found}
+            else:
+                entries[group_of(partition)] = self._entries_of(before, partition)
+        return entries
+
     def _entries_of(self, before: Snapshot, partition: str) -> pa.RecordBatch:
         """Return the entries of all files of a snapshot."""
-        self._current = partition
         if partition == COLUMN_STATS:
             if not self._can_have_column_stats(frozenset()):
                 raise Unsupported("there are files without statistics")
@@ -407,14 +424,21 @@ class _Keeper:
             self._metadata, before, self._definition
         )
 
-    def _initialize(self, group: Group, entries: pa.RecordBatch, initial: Instant) -> NewFile:
-        """Put the first base file of a partition."""
-        marker = properties.partition_metadata(initial.time, 1)
-        self._storage.replace(f"{FOLDER}/{paths.partition_metadata(group.partition)}", marker)
-        data = group.base_file(entries, initial.time)
-        file = NewFile(group.base_name(initial.time, self._record.seq), len(data), len(entries))
+    def _initialize(
+        self, group: Group, entries: pa.RecordBatch, instant: str
+    ) -> tuple[Group, NewFile]:
+        """Put the first base file of a file group."""
+        file, data = self._base_file(group, entries, instant)
         self._storage.replace(group.path(file.name), data)
-        return file
+        return group, file
+
+    def _base_file(
+        self, group: Group, entries: pa.RecordBatch, instant: str
+    ) -> tuple[NewFile, bytes]:
+        """Return a base file with sorted entries."""
+        data = group.base_file(entries, instant)
+        name = group.base_name(instant, self._record.seq)
+        return NewFile(name, len(data), len(entries)), data
 
     def _leftovers(self, initial: Instant) -> list[str]:
         """Return the paths of what an initialization replaces."""
@@ -481,16 +505,23 @@ class _Keeper:
             return
         if not state.is_complete():  # another publisher has removed it, or part of it
             return remove_metadata_table(self._metadata)
-        record, files, contents = self._record, [], []
-        for base in state.slices():
-            entries = self._changed_entries(base.group.partition)
-            if len(entries) or base.group.partition == FILES:
-                older, name = self._next_log_file(base)
-                data = base.group.log_file(entries, record.instant)
-                files.append((older, NewFile(name, len(data), len(entries))))
-                contents.append((base.group.path(name), data))
+        record, contents = self._record, []
+        files, new = list[tuple[Slice, NewFile]](), list[tuple[Group, NewFile]]()
+        slices = {base.group: base for base in state.slices()}
+        for group, entries in self._changes(slices):
+            if group not in slices:
+                file, data = self._base_file(group, entries, record.instant)
+                new.append((group, file))
+            elif len(entries) or group.partition == FILES:
+                older, name = self._next_log_file(slices[group])
+                data = group.log_file(entries, record.instant)
+                file = NewFile(name, len(data), len(entries))
+                files.append((older, file))
+            else:
+                continue
+            contents.append((group.path(file.name), data))
         completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
-        *pending, done = table_files.delta_instants(self._layout, completed, files)
+        *pending, done = table_files.delta_instants(self._layout, completed, files, new)
         put = self._storage.put_if_absent
         self._storage.together(*(partial(put, *file) for file in (*contents, *pending)))
         put(*done)
@@ -506,9 +537,37 @@ class _Keeper:
             raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
         return Slice(base.group, base.base_instant, base.base_name, names), name
 
+    def _changes(self, known: Collection[Group]) -> Iterator[tuple[Group, pa.RecordBatch]]:
+        """Yield file groups, and their entries of the record.
+
+        Args:
+            known: The file groups that exist.
+        """
+        for partition in self._partitions:
+            self._current = partition
+            if partition == RECORD_INDEX and self._by_partition:
+                yield from self._changes_by_partition(known)
+            else:
+                yield group_of(partition), self._changed_entries(partition)
+
+    def _changes_by_partition(
+        self, known: Collection[Group]
+    ) -> Iterator[tuple[Group, pa.RecordBatch]]:
+        """Yield the file groups of a record index of each partition, and their entries. Hudi's
+        writers look for one in each partition, so new ones without keys get one, too.
+        """
+        changes = hudi_record_index.entries_by_partition(self._metadata, self._record, self._after)
+        groups = {path: index_group(path) for path in changes}
+        if any(group not in known for group in groups.values()):
+            before = self._metadata.state(self._record.seq - 1)
+            for path in references.hudi_files(self._metadata, before):
+                if path in groups and groups[path] not in known:
+                    raise Corrupt("the record index lacks a partition", path=FOLDER)
+        for path, group in groups.items():
+            yield group, changes[path]
+
     def _changed_entries(self, partition: str) -> pa.RecordBatch:
         """Return the entries of the record."""
-        self._current = partition
         if partition == COLUMN_STATS:
             return hudi_column_stats.record_entries(self._record, self._definition)
         if partition == PARTITION_STATS:
@@ -539,14 +598,15 @@ class _Keeper:
             return state
         files, contents = [], []
         for base in slices:
-            entries = self._merged_entries(base)
-            data = base.group.base_file(entries, completed.time)
-            name = base.group.base_name(completed.time, self._record.seq)
-            files.append((base, NewFile(name, len(data), len(entries))))
-            contents.append((base.group.path(name), data))
+            file, data = self._base_file(base.group, self._merged_entries(base), completed.time)
+            files.append((base, file))
+            contents.append((base.group.path(file.name), data))
         *pending, done = table_files.compaction_instants(self._layout, completed, files)
-        for path, content in (*pending, *contents, done):
-            self._storage.put_if_absent(path, content)
+        put = self._storage.put_if_absent
+        for path, content in pending:
+            put(path, content)
+        self._storage.together(*(partial(put, *file) for file in contents))
+        put(*done)
         self._storage.delete_many([path for files in state.files.values() for path in files.old])
         self._archive(state, min(base.base_instant for base in state.slices() if base.log_names))
         return self._load()

@@ -1,8 +1,8 @@
 """Entries of the partition ``record_index`` of Hudi's metadata table: the file group of each record
 key.
 
-Hudi looks a key up in the whole table, so our own index is kept only where no key is live twice.
-Hudi's writers may have made an index of each partition.
+Hudi looks a key up in the whole table, or in each partition of it. Our own tables have an index of
+each partition if a key may be live in several of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.record_index_records import LOCATIONS
 from mdt.limits import HUDI_RECORD_INDEX_ROWS_MAX
+from mdt.metadata import references
 from mdt.metadata.keys.key_changes import key_changes, live_locations
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
@@ -39,20 +40,33 @@ def problem(definition: TableDefinition, *, by_partition: bool = False) -> str:
     return ""
 
 
+def is_by_partition(definition: TableDefinition) -> bool:
+    """Return True if the index of a table of ours is one of each partition. Hudi has these since
+    version 8.
+    """
+    is_partitioned = bool(definition.partition_by) and not definition.is_global
+    return is_partitioned and definition.hudi_version >= 8
+
+
+def _own_problem(definition: TableDefinition) -> str:
+    """Return why a table of ours cannot have the index, or "" if it can."""
+    return problem(definition, by_partition=is_by_partition(definition))
+
+
 def require_unique_keys(definition: TableDefinition) -> None:
     """Raise Invalid if a table has the options of the index, but cannot have it."""
-    options, reason = definition.parsed, problem(definition)
+    options, reason = definition.parsed, _own_problem(definition)
     if options.hudi_metadata and options.hudi_record_index and reason:
         raise Invalid(
-            f"mdt.hudi.record.index needs keys that are unique in the whole table: {reason}",
-            hint="leave the option out, or create the table with scope='table'",
+            f"mdt.hudi.record.index needs keys that are unique: {reason}",
+            hint="leave the option out, or create the table with scope='table' or in version 9",
         )
 
 
 def is_kept(snapshot: Snapshot) -> bool:
     """Return True if commits keep the index: the table has the option, and not too many rows."""
     definition = snapshot.definition
-    if not definition.parsed.hudi_record_index or problem(definition):
+    if not definition.parsed.hudi_record_index or _own_problem(definition):
         return False
     return _live_rows(snapshot) <= HUDI_RECORD_INDEX_ROWS_MAX
 
@@ -73,6 +87,22 @@ def snapshot_entries(metadata: Metadata, snapshot: Snapshot) -> pa.RecordBatch:
     """
     tables = [LOCATIONS.empty_table(), *live_locations(metadata, snapshot)]
     return hfile_entries.sort([record_index_records.entries(pa.concat_tables(tables))])
+
+
+def snapshot_entries_by_partition(
+    metadata: Metadata, snapshot: Snapshot
+) -> dict[str, pa.RecordBatch]:
+    """Return the partitions of a snapshot -> the entries of their live rows, sorted by key, for an
+    index of each partition. Reads all keys. Raises the errors of :func:`snapshot_entries`.
+    """
+    empty = LOCATIONS.empty_table()
+    tables = {path: [empty] for path in references.hudi_files(metadata, snapshot)}
+    for locations in live_locations(metadata, snapshot):
+        tables.setdefault(locations["partition"][0].as_py(), [empty]).append(locations)
+    return {
+        path: hfile_entries.sort([record_index_records.entries(pa.concat_tables(parts))])
+        for path, parts in sorted(tables.items())
+    }
 
 
 def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) -> pa.RecordBatch:

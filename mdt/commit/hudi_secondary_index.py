@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.registry import parse_spec
+from mdt.commit import hudi_record_index
 from mdt.hudi import secondary_index_records
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.key_indexes import SECONDARY_INDEX, SecondaryIndex
@@ -27,10 +28,13 @@ _NAME = re.compile(r"\w{1,80}", re.ASCII)
 
 def columns(definition: TableDefinition) -> dict[str, pa.Field]:
     """Return the columns with a bitmap index that can have a secondary index of Hudi -> by its
-    partition of the metadata table. Hudi has these indexes since version 8.
+    partition of the metadata table. Hudi has these indexes since version 8. They need unique keys:
+    rows with one key and one value have one entry.
     """
     found: dict[str, pa.Field] = {}
     if definition.hudi_version < 8 or not definition.parsed.hudi_secondary_index:
+        return found
+    if hudi_record_index.problem(definition):
         return found
     for spec in map(parse_spec, definition.indexes):
         if spec.kind.partition("/")[0] == "bitmap" and len(spec.columns) == 1:

@@ -395,9 +395,9 @@ class _SharedTable:
             if path in prefixes:
                 yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], entries)
             else:
-                file_id = table_files.index_file_id(path)
-                file_slice = FileSlice(RECORD_INDEX, file_id, record.instant, None, ())
-                yield Group(RECORD_INDEX, file_id, INDEX_SCHEMA), file_slice, entries
+                group = table_files.index_group(path)
+                file_slice = FileSlice(RECORD_INDEX, group.file_id, record.instant, None, ())
+                yield group, file_slice, entries
 
     def _listing(
         self, file_slice: FileSlice, record: CommitRecord

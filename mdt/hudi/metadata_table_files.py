@@ -4,8 +4,9 @@ The metadata table is a merge-on-read table of HFiles in ``.hoodie/metadata``. I
 ``files`` has a record for each partition of the data table, with the names and sizes of its files,
 and one with the names of all partitions. :mod:`mdt.hudi.column_stats_records` has those of
 ``column_stats``, and :mod:`mdt.hudi.record_index_records` those of ``record_index``. Each partition
-has a single file group. A deltacommit with the instant of a commit adds a log file with the changed
-records to each file group that changes. All bytes depend on the arguments only.
+has a single file group, but a record index of each partition has one for each partition of the
+table. A deltacommit with the instant of a commit adds a log file with the changed records to each
+file group that changes, and base files of new ones. All bytes depend on the arguments only.
 
 Instants and the names of log files depend on the table version: see :class:`Layout1`.
 """
@@ -239,7 +240,7 @@ LAYOUTS: Mapping[int, Layout1] = {6: Layout1(), 9: Layout2()}
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The only file group of a partition.
+    """A file group of a partition.
 
     Attributes:
         partition: The partition.
@@ -329,19 +330,19 @@ def group_of(partition: str) -> Group:
     return Group(partition, f"{partition.replace('_', '-')}-0000-0", SECONDARY_SCHEMA)
 
 
-def index_file_id(partition: str) -> str:
-    """Return the name of the first file group of a partition of the table in a partitioned record
-    index. Its parts are separated by ``-``, and the parts of file names by ``_``.
+def index_group(partition: str) -> Group:
+    """Return the first file group of a partition of the table in a partitioned record index. The
+    parts of its name are separated by ``-``, and the parts of file names by ``_``.
 
     Raises Unsupported for a path that is too long.
 
-    >>> index_file_id("day=2024-01-15")
+    >>> index_group("day=2024-01-15").file_id
     'record-index-day%3D2024%2D01%2D15-0000-0'
     """
     path = escape(partition).replace("-", "%2D").replace("_", "%5F")
     if len(path.encode()) > _ESCAPED_BYTES_MAX:
         raise Unsupported(f"the path {partition[:100]!r}... is too long for names of files")
-    return f"record-index-{path}-0000-0"
+    return Group(RECORD_INDEX, f"record-index-{path}-0000-0", INDEX_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,12 +433,16 @@ def initial_instants(
 
 
 def delta_instants(
-    layout: Layout1, completed: Instant, files: Sequence[tuple[Slice, NewFile]]
+    layout: Layout1,
+    completed: Instant,
+    files: Sequence[tuple[Slice, NewFile]],
+    new: Sequence[tuple[Group, NewFile]] = (),
 ) -> list[tuple[str, bytes]]:
-    """Return (path, content) of the instants of log files, the completed one last.
+    """Return (path, content) of the instants of a deltacommit, the completed one last.
 
     Args:
-        files: Slices without these log files, and the log files.
+        files: Slices without its log files, and the log files.
+        new: File groups that it adds, and their base files.
     """
     written = [
         _written(slice_.group, file, slice_.base_instant)
@@ -448,6 +453,7 @@ def delta_instants(
         }
         for slice_, file in files
     ]
+    written += [_written(group, file, NO_PREVIOUS) for group, file in new]
     return _delta_instants(layout, completed, written, "UPSERT")
 
 

@@ -1,6 +1,7 @@
 """The state of Hudi's metadata table that our commits keep, as its listings show it.
 
-Each partition has a single file group. Its newest slice is a base file and the log files that
+Each partition has a single file group, but a record index of each partition has one for each
+partition of the table. The newest slice of a file group is a base file and the log files that
 belong to it. The names of our files have the seq of the commit record that added them.
 """
 
@@ -12,7 +13,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
-from mdt.hudi.metadata_table_files import FILES, Group, Layout1, Slice, group_of, shifted
+from mdt.hudi.metadata_table_files import (
+    FILES,
+    INDEX_SCHEMA,
+    RECORD_INDEX,
+    Group,
+    Layout1,
+    Slice,
+    group_of,
+    shifted,
+)
 from mdt.hudi.timeline import COMPLETED, Instant
 
 _LOGS_MIN, _LOGS_MAX = 10, 40
@@ -36,22 +46,23 @@ _LOG = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFiles:
-    """The files of a partition of the metadata table.
+class GroupFiles:
+    """The files of a file group of the metadata table.
 
     Attributes:
         slice: The newest complete slice, or None.
         old: Paths of the files of older slices.
         seqs: Seqs of the records that have a log file in the slice.
-        newest_seq: The largest seq in a name of a file, -1 if there are none.
         is_due: True if the slice has so many log files that it is to be compacted.
     """
 
     slice: Slice | None
     old: tuple[str, ...]
     seqs: frozenset[int]
-    newest_seq: int
     is_due: bool = False
+
+
+_NO_SLICE = GroupFiles(None, (), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +71,14 @@ class TableState:
 
     Attributes:
         instants: Its active instants.
-        files: Partition -> its files.
+        files: File group -> its files.
+        newest_seq: The largest seq in a name of a file, -1 if there are none.
         has_strays: True if there are instants or files that no commit can have made.
     """
 
     instants: frozenset[Instant]
-    files: Mapping[str, PartitionFiles]
+    files: Mapping[Group, GroupFiles]
+    newest_seq: int
     has_strays: bool = False
 
     def has(self, time: str) -> bool:
@@ -80,8 +93,7 @@ class TableState:
         """Return True if the metadata table has the commit record ``seq`` at ``instant``. Another
         publisher may have gone on to later ones while this one waited, also between the listings.
         """
-        newest = max(files.newest_seq for files in self.files.values())
-        return newest > seq or self.has(instant)
+        return self.newest_seq > seq or self.has(instant)
 
     def newest_delta(self) -> Instant | None:
         """Return the newest completed deltacommit, or None."""
@@ -95,7 +107,7 @@ class TableState:
         Args:
             seq, instant: Of the commit record that is added, which does not count.
         """
-        files = self.files[FILES]
+        files = self.files[group_of(FILES)]
         if files.slice is None:
             return False
         base, commits = files.slice.base_instant, 0
@@ -119,11 +131,11 @@ class TableState:
         return _pending_times(self.instants)
 
     def slices(self) -> list[Slice]:
-        """Return the slice of each partition. All are complete."""
+        """Return the slice of each file group that has one. All are complete."""
         return [files.slice for files in self.files.values() if files.slice is not None]
 
     def is_complete(self) -> bool:
-        """Return True if each partition has a slice."""
+        """Return True if each file group has a slice."""
         return len(self.slices()) == len(self.files)
 
 
@@ -132,6 +144,8 @@ def state_of(
     instants: AbstractSet[Instant],
     listings: Mapping[str, Mapping[str, int]],
     last: tuple[int, str],
+    *,
+    by_partition: bool = False,
 ) -> TableState:
     """Return the state of the metadata table.
 
@@ -139,20 +153,47 @@ def state_of(
         instants: Its active instants.
         listings: Partition -> names of the files in its folder -> bytes.
         last: The largest seq and the latest time that a commit can have given.
+        by_partition: True if the record index is one of each partition.
     """
     last_seq, last_time = last
     known = frozenset(instant for instant in instants if not is_after(instant, last_time))
     ends = {i.time: end_of(i) for i in known if i.state == COMPLETED and i.action in _COMMITS}
     first = min((i.time for i in known), default="")
     pending = _pending_times(known)
-    files, has_strays = {}, len(known) < len(instants)
+    files = dict[Group, GroupFiles]()
+    newest_seq, has_strays = -1, len(known) < len(instants)
     for partition, sizes in listings.items():
-        strays = {name for name in sizes if is_file(name) and seq_of(name) > last_seq}
-        has_strays = has_strays or bool(strays)
-        left_out = {name for name in sizes if _is_of(name, pending)} | strays
-        kept = {name: size for name, size in sizes.items() if name not in left_out}
-        files[partition] = _files_of(layout, group_of(partition), ends, kept, first)
-    return TableState(known, files, has_strays)
+        found: dict[str, dict[str, int]] = {}
+        for name in filter(is_file, sizes):
+            if seq_of(name) > last_seq:
+                has_strays = True
+            elif not _is_of(name, pending):
+                newest_seq = max(newest_seq, seq_of(name))
+                found.setdefault(_file_id(name), {})[name] = sizes[name]
+        if partition == RECORD_INDEX and by_partition:
+            files |= _files_by_partition(layout, ends, found, first)
+        else:
+            group = group_of(partition)
+            files[group] = _files_of(layout, group, ends, found.get(group.file_id, {}), first)
+    return TableState(known, files, newest_seq, has_strays)
+
+
+def _files_by_partition(
+    layout: Layout1, ends: Mapping[str, str], found: Mapping[str, Mapping[str, int]], first: str
+) -> dict[Group, GroupFiles]:
+    """Return the file groups of a record index of each partition. One that has nothing but a base
+    file that is not complete is left out, as a crash of its first publisher leaves it.
+
+    Args:
+        found: Id of a file group -> names of its files -> bytes.
+    """
+    files = {}
+    for file_id, sizes in found.items():
+        group = Group(RECORD_INDEX, file_id, INDEX_SCHEMA)
+        one = _files_of(layout, group, ends, sizes, first)
+        if one.slice is not None or any(map(_LOG.fullmatch, sizes)):
+            files[group] = one
+    return files
 
 
 def has_later(instants: Iterable[Instant], names: Iterable[str], seq: int, time: str) -> bool:
@@ -163,27 +204,22 @@ def has_later(instants: Iterable[Instant], names: Iterable[str], seq: int, time:
 
 def _files_of(
     layout: Layout1, group: Group, ends: Mapping[str, str], sizes: Mapping[str, int], first: str
-) -> PartitionFiles:
-    """Return the files of a partition.
+) -> GroupFiles:
+    """Return the files of a file group.
 
     Args:
         ends: Completed instants of the metadata table that write -> when they were completed.
-        sizes: Names of the files in its folder -> bytes.
+        sizes: Names of its files -> bytes.
         first: The first active instant. Earlier ones are completed.
     """
-    bases = {
-        match["base"]: match[0]
-        for match in map(_BASE.fullmatch, sizes)
-        if match and match["id"] == group.file_id
-    }
-    newest_seq = max(map(seq_of, filter(is_file, sizes)), default=-1)
+    bases = {match["base"]: match[0] for match in map(_BASE.fullmatch, sizes) if match}
     complete = sorted(base for base in bases if base in ends or base < first)
     if not complete:
-        return PartitionFiles(None, (), frozenset(), newest_seq)
+        return _NO_SLICE
     newest = complete[-1]
     logs_of: dict[str, list[str]] = {}
     for match in map(_LOG.fullmatch, sizes):
-        if match and match["id"] == group.file_id:
+        if match:
             base = layout.base_of(match["base"], ends.get(match["base"]), complete)
             logs_of.setdefault(base, []).append(match[0])
     log_names = tuple(sorted(logs_of.get(newest, []), key=_order))
@@ -192,16 +228,16 @@ def _files_of(
         if time < newest:
             old += found
     seqs = frozenset(map(seq_of, log_names))
-    if min(seqs, default=newest_seq) < seq_of(bases[newest]):
+    if seqs and min(seqs) < seq_of(bases[newest]):
         # a publisher that paused has put a log file of a record that the base file has
-        return PartitionFiles(None, (), frozenset(), newest_seq)
+        return _NO_SLICE
     slice_ = Slice(group, newest, bases[newest], log_names)
     log_bytes = sum(sizes[name] for name in log_names)
     is_small = log_bytes < _LOG_SHARE_MIN * sizes[bases[newest]]
     is_due = len(log_names) >= (_LOGS_MAX if is_small else _LOGS_MIN)
     if log_names and not is_due:
         is_due = sum(end >= newest for end in ends.values()) > _SLICE_COMMITS_MAX
-    return PartitionFiles(slice_, tuple(map(group.path, old)), seqs, newest_seq, is_due)
+    return GroupFiles(slice_, tuple(map(group.path, old)), seqs, is_due)
 
 
 def _pending_times(instants: AbstractSet[Instant]) -> set[str]:
@@ -249,6 +285,15 @@ def _is_of(name: str, times: AbstractSet[str]) -> bool:
 
 def seq_of(name: str) -> int:
     """Return the seq in the name of a file."""
+    return int(_match(name)["seq"])
+
+
+def _file_id(name: str) -> str:
+    """Return the file group in the name of a file."""
+    return _match(name)["id"]
+
+
+def _match(name: str) -> re.Match[str]:
     match = _LOG.fullmatch(name) or _BASE.fullmatch(name)
     assert match is not None, name
-    return int(match["seq"])
+    return match

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +23,6 @@ from mdt.hudi.read.hfile_format import ENTRIES
 
 LOCATIONS = pa.schema([(name, pa.string()) for name in ("key", "partition", "file_id", "instant")])
 """Record keys with the partition path and the file id of their file group, and an instant of it."""
-DEFINITION = {
-    "indexName": "record_index",
-    "indexType": "record_index",
-    "indexFunction": "",
-    "sourceFields": [],
-    "indexOptions": {"isPartitioned": "false"},
-    "version": "V1",
-}
-"""Hudi's definition of the index, as JSON values."""
 _NULL, _NOT_NULL = b"\0", b"\2"
 _HEAD = b"\0\x0a" + _NULL + _NOT_NULL
 """No key, which the entry has, the type of a location, no names, and the location."""
@@ -39,6 +31,22 @@ _UUID, _TEXT_ID = b"\0", b"\2"
 _BETWEEN = "\0"
 """Separates texts that do not contain it."""
 _NUMBERED = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]{1,9})")
+
+
+def index_definition(*, by_partition: bool) -> dict[str, Any]:
+    """Return Hudi's definition of the index, as JSON values.
+
+    Args:
+        by_partition: True for an index of each partition.
+    """
+    return {
+        "indexName": "record_index",
+        "indexType": "record_index",
+        "indexFunction": "",
+        "sourceFields": [],
+        "indexOptions": {"isPartitioned": "true" if by_partition else "false"},
+        "version": "V1",
+    }
 
 
 def entries(locations: pa.Table) -> pa.RecordBatch:

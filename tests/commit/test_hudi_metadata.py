@@ -62,7 +62,7 @@ def slice_of(storage, version, partition):
     newest = metadata.newest()
     record = metadata.record(newest.seq)
     keeper = hudi_metadata._Keeper(metadata, record, newest, LAYOUTS[version])
-    return keeper._load().files[partition].slice
+    return keeper._load().files[GROUPS[partition]].slice
 
 
 def listed_by_hudi(storage, version):

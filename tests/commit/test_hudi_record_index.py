@@ -24,7 +24,7 @@ from mdt.hudi import hfile_writing
 from mdt.hudi.index_definitions import DEFINITIONS
 from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries, metadata_table
-from mdt.hudi.read.key_indexes import load_key_indexes
+from mdt.hudi.read.key_indexes import index_partitions, load_key_indexes
 from mdt.metadata import references
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.keys import key_changes as key_changes_module
@@ -106,18 +106,19 @@ def step(table, rng):
     return name
 
 
-def located(tables):
-    """Return key -> (partition, file id)."""
+def located(tables, *, by_partition=False):
+    """Return key -> (partition, file id), or (partition, key) -> the same."""
     found = {}
     for table in tables:
         columns = table.select(["key", "partition", "file_id"]).to_pydict().values()
         for key, *place in zip(*columns, strict=True):
+            key = (place[0], key) if by_partition else key
             assert key not in found, f"{key} is in two file groups"
             found[key] = tuple(place)
     return found
 
 
-def new_table(kind, index, by, **options):
+def new_table(kind, index, by, scope="table", **options):
     storage = MemoryStorage()
     return storage, mdt.create(
         storage,
@@ -125,8 +126,9 @@ def new_table(kind, index, by, **options):
         ["id"],
         table_type=kind,
         partition_by=by,
-        scope="table",
+        scope=scope,
         key_index=index,
+        indexes=["bitmap(n)"] if options.get("mdt.hudi.secondary.index") else [],
         options={"mdt.small.file.bytes": 10_000, **options},
     )
 
@@ -134,11 +136,21 @@ def new_table(kind, index, by, **options):
 def by_hudi(storage):
     """Return key -> (partition, file id) in the index, None if there is none."""
     indexes = load_key_indexes(storage)
-    return None if indexes is None else located([indexes.records(RECORD_INDEX)])
+    if indexes is None:
+        return None
+    return located([indexes.records(RECORD_INDEX)], by_partition=indexes.is_partitioned)
 
 
 def by_us(table):
-    return located(live_locations(table.metadata, table.snapshot()))
+    by_partition = hudi_record_index.is_by_partition(table.definition)
+    return located(live_locations(table.metadata, table.snapshot()), by_partition=by_partition)
+
+
+def groups_in(storage):
+    """Return the partitions of the table that have a file group in the index."""
+    names = (info.path.rpartition("/")[2].lstrip(".") for info in storage.list(FOLDER))
+    ids = {name.partition("_")[0] for name in names}
+    return {*index_partitions([one[: -len("-0000-0")] for one in ids if one != "hoodie"])}
 
 
 def partitions(storage):
@@ -192,6 +204,54 @@ def test_the_index_has_the_file_group_of_each_key_after_every_commit(kind, index
     assert bases and all("00000000000000" not in path for path in bases), "it was compacted"
 
 
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_an_index_of_each_partition_has_the_file_group_of_each_key_after_every_commit(kind):
+    rng = random.Random(kind)
+    options = {**ON, "mdt.table.version": 9, "mdt.hudi.secondary.index": True}
+    storage, table = new_table(kind, "record", ["city"], "partition", **options)
+    steps, cities = [], {"city=x", "city=y", "city=z"}
+    for number in range(60):
+        steps.append(step(table, rng))
+        if number % 20 == 19:  # the last ones of these have no rows
+            cities.add(f"city=n-{number}")
+            table.upsert([{"id": f"k{n}", "city": f"n-{number}", "n": n} for n in range(9)])
+            table.delete_where(f"city = 'n-{number}'")
+        if rng.random() < 0.1:
+            table.clean(retain_commits=6)
+        if table.snapshot().seq:
+            assert by_hudi(storage) == by_us(table), steps
+        count("states of the record index of each partition")
+    assert partitions(storage) == ["files", "record_index"], "no secondary index"
+    assert groups_in(storage) == cities
+    assert table.check().ok
+    bases = [i.path for i in storage.list(FOLDER) if i.path.endswith(".hfile")]
+    assert any("city%3Dx" in path and "00000000000000" not in path for path in bases), "compacted"
+
+
+def test_an_index_of_each_partition_that_lacks_a_partition_is_made_anew(caplog):
+    options = {**ON, "mdt.table.version": 9}
+    storage, table = new_table(MOR, "record", ["city"], "partition", **options)
+    table.upsert(rows(random.Random(1), 20))
+    table.upsert([{"id": "k1", "city": "w", "n": 1}])
+    assert groups_in(storage) == {f"city={city}" for city in "wxyz"}
+    table.delete_partition({"city": "w"})
+    storage.delete_many([info.path for info in storage.list(FOLDER) if "city%3Dx" in info.path])
+    table.upsert([{"id": "k2", "city": "y", "n": 1}])
+    assert by_hudi(storage) != by_us(table), "a commit to other partitions does not see it"
+    table.upsert([{"id": "k99", "city": "x", "n": 1}])
+    assert by_hudi(storage) == by_us(table)
+    assert "the record index lacks a partition" in caplog.text
+
+
+def test_a_partition_with_a_long_path_leaves_the_index_out():
+    options = {**ON, "mdt.table.version": 9}
+    storage, table = new_table(MOR, "record", ["city"], "partition", **options)
+    table.upsert(rows(random.Random(1), 20))
+    assert partitions(storage) == ["files", "record_index"]
+    table.upsert([{"id": "k1", "city": "w" * 170, "n": 1}])
+    assert partitions(storage) == ["files"] and table.check().ok
+
+
 def test_hashes_that_differ_in_their_last_bits_only_are_of_different_keys():
     hi = np.array([5, 7, 7, 7, 9], np.uint64)
     order, run = key_changes_module._in_runs(hi, np.array([1, 2, 3, 2, 1], np.uint16))
@@ -211,15 +271,15 @@ def test_hudi_finds_the_definition_of_the_index():
 
 def test_tables_with_a_key_in_several_places_have_none():
     given = {"partition_by": "city", "key": "id", "options": ON}
-    said = "needs keys that are unique in the whole table: a key may be live in several partitions"
+    said = "needs keys that are unique: a key may be live in several partitions"
     refused(said, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **given)
     repeats = {"key": "id", "options": {**ON, "mdt.keys.repeat": True}}
-    said = "unique in the whole table: a key may be live several times"
+    said = "needs keys that are unique: a key may be live several times"
     refused(said, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **repeats)
     given["options"] = {**ON, "hoodie.metadata.enable": False}
     table = mdt.create(MemoryStorage(), SCHEMA, **given)
     options = {"mdt.hudi.metadata": True}
-    refused("unique in the whole table", table.alter, options=options, kind=Invalid)
+    refused("needs keys that are unique", table.alter, options=options, kind=Invalid)
     assert not table.definition.parsed.hudi_metadata
 
 
@@ -431,17 +491,32 @@ def test_the_metadata_table_does_not_grow_with_the_number_of_commits():
     assert by_hudi(storage) == by_us(table) and table.check().ok
 
 
-@pytest.mark.parametrize(("commits", "version"), [(0, 6), (10, 6), (1, 9), (10, 9)])
-def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(commits, version):
+@pytest.mark.parametrize(
+    ("commits", "version", "scope"),
+    [
+        (0, 6, "table"),
+        (10, 6, "table"),
+        (1, 9, "table"),
+        (10, 9, "table"),
+        (0, 9, "partition"),
+        (1, 9, "partition"),
+        pytest.param(10, 9, "partition", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(commits, version, scope):
     def start():
-        storage, table = new_table(MOR, "record", ["city"], **ON, **{"mdt.table.version": version})
+        options = {**ON, "mdt.table.version": version}
+        storage, table = new_table(MOR, "record", ["city"], scope, **options)
         for number in range(commits):
             table.upsert(rows(random.Random(number), 4))
         return storage
 
     def run(storage):
         table = mdt.open(storage)
-        if commits:
+        if commits == 1 and scope == "partition":  # with a new partition
+            more = rows(random.Random(2), 9).set_column(1, "city", pa.array([*"aaaaxxyyy"]))
+            table.upsert(more)
+        elif commits:
             table.delete(rows(random.Random(1), 30))
         else:
             table.upsert(rows(random.Random(2), 9))

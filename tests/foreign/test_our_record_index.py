@@ -12,8 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from counting import count
+from hidden import HiddenMetadata
 from hudi_session import HudiSession
+from test_our_column_stats import keys_of
 from test_our_metadata_table import ids, instants_of_metadata_table, our_ids
+from test_shared_indexes import partitions
 
 import mdt
 from mdt.commit.metadata_partitions import PARTITIONS
@@ -49,6 +52,10 @@ writers lose them: they put them into HFiles in Java's order.
 """
 
 
+PLAIN = range(0, 2 * COUNT, len(MARKS))
+"""Numbers of keys without other characters."""
+
+
 def key(n: int) -> str:
     return f"k{MARKS[n % len(MARKS)]}{n:05}"
 
@@ -59,14 +66,16 @@ def rows(numbers: Sequence[int], ts: int, city: str = "") -> pa.Table:
     return pa.Table.from_pylist(made, SCHEMA)
 
 
-def make(path: Path, version: int, kind: str, partition_by: list[str]) -> mdt.Table:
+def make(
+    path: Path, version: int, kind: str, partition_by: list[str], scope: str = "table"
+) -> mdt.Table:
     return mdt.create(
         path,
         SCHEMA,
         key=["id"],
         partition_by=partition_by,
         ordering="ts",
-        scope="table",
+        scope=scope,
         table_type=kind,
         options={
             "mdt.table.version": str(version),
@@ -225,3 +234,63 @@ def test_hudi_reads_an_index_that_is_older_than_the_timeline(tmp_path, version):
         hudi.create(path, version, "COPY_ON_WRITE", writer)
         compare(hudi, path, ALIKE[:20])
         goes_on(hudi, path, writer, draw)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_hudis_writers_find_keys_by_our_index_of_each_partition(tmp_path, kind):
+    """Hudi 1.2 finds no files by such an index, but its writers find rows."""
+    draw, path = random.Random(kind), tmp_path / "table"
+    writer = {
+        **keys_of(["city"]),
+        "hoodie.embed.timeline.server": "true",
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.record.level.index.enable": "true",
+        "hoodie.index.type": "RECORD_LEVEL_INDEX",
+        "hoodie.metadata.compact.max.delta.commits": "3",
+        "hoodie.spark.sql.merge.into.partial.updates": "false",
+    }
+    table = make(path, 9, kind, ["city"], "partition")
+    for city in ("2024-01-15", "a_b"):  # keys that are live in both
+        table.insert(rows(PLAIN[:60], 1, city))
+    with HudiSession(tmp_path / "session") as hudi:
+        hudi.create(path, 9, kind, writer)
+        for turn in range(12):
+            numbers, city = draw.sample(PLAIN, 12), draw.choice(["2024-01-15", "a_b", f"n{turn}"])
+            match turn % 6:
+                case 3:
+                    table.delete(rows(numbers, 10 * turn, city))
+                case 4:
+                    table.compact()
+                case 5:
+                    table.cluster(["v"])
+                case _:
+                    table.upsert(rows(numbers, 10 * turn, city))
+            assert ids(hudi, path) == our_ids(path)
+        for turn in range(6):
+            ours = instants_of_metadata_table(path)
+            numbers = [*draw.sample(PLAIN[:60], 10), 90_000 + turn]
+            values = ", ".join(
+                f"('{key(n)}', '{city}', {1000 + turn}L, {n + turn})"
+                for n in numbers
+                for city in ("2024-01-15", "a_b", "by-hudi")
+            )
+            hudi.call(
+                path,
+                "sql",
+                f"merge into {{t}} t using (select * from values {values} as s(id, city, ts, v)) s"
+                " on t.id = s.id and t.city = s.city when matched and s.v % 5 = 0 then delete"
+                " when matched then update set * when not matched then insert *",
+                **writer,
+            )
+            assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+            assert RECORD_INDEX in partitions(path)
+            assert mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems == ()
+            table.refresh()
+            keys = table.scan(columns=["id", "city"]).to_arrow().to_pylist()
+            assert len(keys) == len({tuple(one.items()) for one in keys}), "Hudi has found all rows"
+            table.upsert(rows(draw.sample(PLAIN, 6), 2000 + turn, f"m{turn}"))
+            table.delete(rows(draw.sample(PLAIN, 3), 2000 + turn, "a_b"))
+            assert RECORD_INDEX in partitions(path)
+            assert ids(hudi, path) == our_ids(path) and table.check().ok

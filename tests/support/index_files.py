@@ -8,7 +8,7 @@ from hfile_writer import GZIP, hfile
 
 from mdt.hudi.delete_records import decode_delete_block
 from mdt.hudi.log_file import DELETE
-from mdt.hudi.metadata_table_files import index_file_id
+from mdt.hudi.metadata_table_files import index_group
 from mdt.hudi.read import hfile as hfile_reader
 from mdt.hudi.read.index_partition import group_numbers
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -77,7 +77,7 @@ def part_record_index(folder):
         _changed(entries, schema, records.setdefault)
         instant = path.stem.rpartition("_")[2]
         for key, record in records.items():
-            file_id = index_file_id(record["recordIndexMetadata"][1]["partitionName"])
+            file_id = index_group(record["recordIndexMetadata"][1]["partitionName"]).file_id
             names = [f"{file_id[:-6]}{number:04}-0_0-1-1_{instant}.hfile" for number in (0, 1)]
             for name in names:
                 groups.setdefault(name, {})
