@@ -14,7 +14,6 @@ import pytest
 from counting import count
 from hidden import HiddenMetadata
 from hudi_session import HudiSession
-from test_our_column_stats import keys_of
 from test_our_metadata_table import ids, instants_of_metadata_table, our_ids
 from test_shared_indexes import partitions
 
@@ -52,8 +51,14 @@ writers lose them: they put them into HFiles in Java's order.
 """
 
 
-PLAIN = range(0, 2 * COUNT, len(MARKS))
-"""Numbers of keys without other characters."""
+BY_PARTITION = {
+    "hoodie.embed.timeline.server": "true",
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.record.level.index.enable": "true",
+    "hoodie.index.type": "RECORD_LEVEL_INDEX",
+    "hoodie.metadata.compact.max.delta.commits": "3",
+}
+CITIES = ("2024-01-15", "a_b")
 
 
 def key(n: int) -> str:
@@ -66,16 +71,14 @@ def rows(numbers: Sequence[int], ts: int, city: str = "") -> pa.Table:
     return pa.Table.from_pylist(made, SCHEMA)
 
 
-def make(
-    path: Path, version: int, kind: str, partition_by: list[str], scope: str = "table"
-) -> mdt.Table:
+def make(path: Path, version: int, kind: str, partition_by: list[str]) -> mdt.Table:
     return mdt.create(
         path,
         SCHEMA,
         key=["id"],
         partition_by=partition_by,
         ordering="ts",
-        scope=scope,
+        scope="table",
         table_type=kind,
         options={
             "mdt.table.version": str(version),
@@ -242,55 +245,60 @@ def test_hudi_reads_an_index_that_is_older_than_the_timeline(tmp_path, version):
 def test_hudis_writers_find_keys_by_our_index_of_each_partition(tmp_path, kind):
     """Hudi 1.2 finds no files by such an index, but its writers find rows."""
     draw, path = random.Random(kind), tmp_path / "table"
-    writer = {
-        **keys_of(["city"]),
-        "hoodie.embed.timeline.server": "true",
-        "hoodie.metadata.enable": "true",
-        "hoodie.metadata.record.level.index.enable": "true",
-        "hoodie.index.type": "RECORD_LEVEL_INDEX",
-        "hoodie.metadata.compact.max.delta.commits": "3",
-        "hoodie.spark.sql.merge.into.partial.updates": "false",
-    }
-    table = make(path, 9, kind, ["city"], "partition")
-    for city in ("2024-01-15", "a_b"):  # keys that are live in both
-        table.insert(rows(PLAIN[:60], 1, city))
     with HudiSession(tmp_path / "session") as hudi:
-        hudi.create(path, 9, kind, writer)
+        hudi.create(tmp_path / "made", 9, kind, BY_PARTITION)
+        hudi.call(tmp_path / "made", "insert", list(range(60)), 10)
+        made = mdt.open(tmp_path / "made").scan().to_arrow()
+        table = mdt.create(
+            path,
+            made.schema,
+            key=["id"],
+            partition_by=["city"],
+            ordering="ts",
+            table_type=kind,
+            options={
+                "mdt.table.version": "9",
+                "mdt.hudi.column.stats": "false",
+                "hoodie.metadata.record.level.index.enable": "true",
+                "mdt.services.auto": "false",
+                "hoodie.parquet.small.file.limit": "0",
+            },
+        )
+
+        def put(city: str, numbers: Sequence[int], ts: int) -> None:
+            chosen = made.take(list(numbers)).to_pylist()
+            table.upsert([{**row, "city": city, "ts": ts, "v": ts} for row in chosen])
+
+        for city in CITIES:  # keys that are live in both
+            put(city, range(50), 100)
+        hudi.create(path, 9, kind, BY_PARTITION)
         for turn in range(12):
-            numbers, city = draw.sample(PLAIN, 12), draw.choice(["2024-01-15", "a_b", f"n{turn}"])
+            numbers, city = draw.sample(range(60), 12), draw.choice([*CITIES, f"n{turn}"])
             match turn % 6:
                 case 3:
-                    table.delete(rows(numbers, 10 * turn, city))
+                    table.delete([{"id": f"k{n:03}", "city": city} for n in numbers])
                 case 4:
                     table.compact()
                 case 5:
                     table.cluster(["v"])
                 case _:
-                    table.upsert(rows(numbers, 10 * turn, city))
+                    put(city, numbers, 200 + turn)
             assert ids(hudi, path) == our_ids(path)
-        for turn in range(6):
+        for turn in range(8):
             ours = instants_of_metadata_table(path)
-            numbers = [*draw.sample(PLAIN[:60], 10), 90_000 + turn]
-            values = ", ".join(
-                f"('{key(n)}', '{city}', {1000 + turn}L, {n + turn})"
-                for n in numbers
-                for city in ("2024-01-15", "a_b", "by-hudi")
-            )
-            hudi.call(
-                path,
-                "sql",
-                f"merge into {{t}} t using (select * from values {values} as s(id, city, ts, v)) s"
-                " on t.id = s.id and t.city = s.city when matched and s.v % 5 = 0 then delete"
-                " when matched then update set * when not matched then insert *",
-                **writer,
-            )
+            city = draw.choice([*CITIES, "by-hudi"])
+            hudi.call(path, "set_column", "city", f"'{city}'")
+            numbers = draw.sample(range(60), 8)
+            if turn % 4 == 3:
+                hudi.call(path, "delete", numbers, 10**6)
+            else:
+                hudi.call(path, "upsert", numbers, 2000 + turn)
             assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
             assert RECORD_INDEX in partitions(path)
             assert mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems == ()
             table.refresh()
             keys = table.scan(columns=["id", "city"]).to_arrow().to_pylist()
-            assert len(keys) == len({tuple(one.items()) for one in keys}), "Hudi has found all rows"
-            table.upsert(rows(draw.sample(PLAIN, 6), 2000 + turn, f"m{turn}"))
-            table.delete(rows(draw.sample(PLAIN, 3), 2000 + turn, "a_b"))
+            assert len(keys) == len({tuple(one.values()) for one in keys}), "Hudi finds all rows"
+            put(draw.choice([*CITIES, f"m{turn}"]), draw.sample(range(60), 6), 3000 + turn)
             assert RECORD_INDEX in partitions(path)
             assert ids(hudi, path) == our_ids(path) and table.check().ok

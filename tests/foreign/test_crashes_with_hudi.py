@@ -1,0 +1,154 @@
+"""A writer of ours dies at each change of storage in a commit that keeps Hudi's metadata table. Hudi
+reads the rows before or after the commit, and after the next write, of Hudi or of mdt, the new ones.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from compare_states import EQUAL, difference
+from counting import count
+from follower import rows_of
+from hudi_kinds import METADATA_TABLE
+from hudi_session import HudiSession
+from test_our_column_stats import SKIPPING
+from test_our_metadata_table import hudi_options
+from test_our_record_index import BY_INDEX, WRITER
+from test_shared_indexes import partitions
+
+import mdt
+from mdt.hudi.metadata_table_files import FILES
+from mdt.stores.storage import LocalStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+READER = BY_INDEX | SKIPPING
+KEPT = {
+    **{name: "true" for name in READER if name.startswith("hoodie.metadata")},
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "mdt.write.footer.bloom": "true",
+    "mdt.services.auto": "false",
+    "mdt.writer.threads": 1,
+}
+KEPT_9 = {
+    "hoodie.metadata.index.partition.stats.enable": "true",
+    "hoodie.metadata.index.secondary.enable": "true",
+}
+
+
+def make(path: Path, rows: pa.Table, version: int, kind: str, *, merges: bool) -> None:
+    """Make a table with some commits.
+
+    Args:
+        merges: The next commit is to compact the metadata table.
+    """
+    table = mdt.create(
+        path,
+        rows.schema,
+        key=["id"],
+        partition_by=["city"],
+        ordering="ts",
+        scope="table",
+        table_type=kind,
+        version=version,
+        indexes=["bitmap(v)"],
+        options=KEPT | (KEPT_9 if version == 9 else {}),
+    )
+    table.insert(rows)
+    for ts in range(100, 109 if merges else 102):
+        changed = rows.slice(ts % 10, 20).set_column(
+            rows.schema.get_field_index("ts"), "ts", pa.repeat(pa.scalar(ts, pa.int64()), 20)
+        )
+        table.upsert(changed)
+
+
+def dies(path: Path, rows: pa.Table, at: int) -> list[str]:
+    """Upsert and insert rows with a writer that dies before change ``at`` of the storage, 0 for
+    never. Return the changes.
+    """
+    storage = FaultyStorage(LocalStorage(path, durable=False), at, "before")
+    changed = rows.slice(5, 10).to_pylist()
+    changed = [{**row, "ts": 500, "v": 5000 + n} for n, row in enumerate(changed)]
+    changed += [{**changed[0], "id": "new"}, {**changed[1], "city": "elsewhere"}]
+    try:
+        mdt.open(storage).upsert(changed)
+    except Crash:
+        pass
+    return storage.operations
+
+
+def read(hudi: HudiSession, path: Path, version: int, kind: str) -> pa.Table:
+    """Return the rows that Hudi and mdt read, with the metadata table and without."""
+    rows = hudi.rows(path)
+    assert difference(hudi.rows(path, **READER), rows) == EQUAL
+    assert difference(rows_of(mdt.open(path).readable()), rows) == EQUAL
+    return rows
+
+
+def values_of(rows: pa.Table) -> Mapping[str, tuple[object, ...]]:
+    columns = (rows[name].to_pylist() for name in ("id", "city", "ts", "v"))
+    found = {row[0]: row[1:] for row in zip(*columns, strict=True)}
+    assert len(found) == len(rows), "a key is live twice"
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize(
+    ("version", "kind"), [(6, "MERGE_ON_READ"), (9, "COPY_ON_WRITE"), (9, "MERGE_ON_READ")]
+)
+def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind, merges, tmp_path):
+    writer = {**METADATA_TABLE, **WRITER, **SKIPPING, **hudi_options(["city"])}
+    with HudiSession(tmp_path / "session") as hudi:
+        hudi.create(tmp_path / "made", version, kind, hudi_options(["city"]))
+        hudi.call(tmp_path / "made", "insert", list(range(60)), 10)
+        made = mdt.open(tmp_path / "made").scan().to_arrow()
+        whole, start = tmp_path / "whole", tmp_path / "start"
+        make(start, made, version, kind, merges=merges)
+        shutil.copytree(start, whole)
+        operations = dies(whole, made, 0)
+        is_compaction = [".compaction.requested" in name for name in operations]
+        assert any(is_compaction) == merges
+        hudi.create(whole, version, kind, writer)
+        hudi.create(start, version, kind, writer)
+        states = [values_of(read(hudi, path, version, kind)) for path in (start, whole)]
+        assert states[0] != states[1]
+        assert FILES in partitions(whole) and "record_index" in partitions(whole)
+        for at, operation in enumerate(operations, 1):
+            for who in ("hudi", "mdt"):
+                path = tmp_path / f"{who}-{at}"
+                shutil.copytree(start, path)
+                dies(path, made, at)
+                hudi.create(path, version, kind, writer)
+                before = hudi.rows(path)
+                assert difference(hudi.rows(path, **READER), before) == EQUAL, operation
+                assert values_of(before) in states, operation
+                after = write(hudi, path, made, who)
+                found = values_of(read(hudi, path, version, kind))
+                assert found in [state | after for state in states], f"{who} after {at} {operation}"
+                if who == "mdt":
+                    assert "record_index" in partitions(path), operation
+                    report = mdt.open(path).check()
+                    assert report.ok, (operation, report.problems)
+                shutil.rmtree(path)
+                count("crashes with Hudi as the next reader and writer")
+
+
+def write(
+    hudi: HudiSession, path: Path, made: pa.Table, who: str
+) -> Mapping[str, tuple[object, ...]]:
+    """Let Hudi or mdt update some rows. Return their values by key."""
+    if who == "hudi":
+        hudi.call(path, "upsert", [1, 2, 3, 59], 9000)
+    else:
+        mdt.open(path).abort()
+        rows = made.take([1, 2, 3, 59]).to_pylist()
+        mdt.open(path).upsert([{**row, "ts": 9000, "v": 7} for row in rows])
+    written = values_of(mdt.open(path).scan().to_arrow())
+    changed = {key: values for key, values in written.items() if values[1] == 9000}
+    assert len(changed) == 4
+    return changed
