@@ -76,7 +76,7 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):
         repeated = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
         scope, hint = "rows", "scan() returns all rows of a key"
-        if not definition.keys_repeat:
+        if partition is None and definition.partition_by and not definition.is_global:
             columns = ", ".join(definition.partition_by)
             scope = "partitions"
             hint = f"give the partition columns, too ({columns}), in a dict or table"

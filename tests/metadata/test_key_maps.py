@@ -118,6 +118,34 @@ def test_keys_verify_only_their_shards():
     assert read.find(beyond).tolist() == [-1, -1]
 
 
+@pytest.mark.parametrize("rows", [7, 5000])
+def test_all_entries_with_equal_hashes_are_found(rows):
+    numbers = [*range(rows), *[0, rows - 1, rows - 1] * 3]
+    made = key_map.build(hashes_of(numbers), None)
+    asked, keys = hashes_of(range(rows)), np.arange(rows)
+    for read in (made, key_map.decode(key_map.encode(made), path="p", offset=0)):
+        key, entry = read.with_equal(keys, read.find(asked))
+        found = {n: sorted(read.position[entry[key == n]].tolist()) for n in keys.tolist()}
+        assert found == {n: [i for i, m in enumerate(numbers) if m == n] for n in keys.tolist()}
+    none = np.empty(0, np.int64)
+    assert [len(part) for part in made.with_equal(none, none)] == [0, 0]
+
+
+def test_equal_entries_are_not_looked_for_in_the_next_shard():
+    made, data = stored(20_000)
+    read = key_map.decode(data, path="p", offset=0)
+    entry = int(shards_of(read).start[4])
+    begin = len(data) - 14 * 20_000
+    last = made.hashes.take(np.array([entry - 1]))
+    data[begin + 8 * entry : begin + 8 * entry + 8] = last.hi.tobytes()
+    lo = begin + 8 * 20_000 + 2 * entry
+    data[lo : lo + 2] = data[lo - 2 : lo]
+    read = key_map.decode(data, path="p", offset=0)
+    assert read.hi[entry] == read.hi[entry - 1] and read.lo[entry] == read.lo[entry - 1]
+    _, entries = read.with_equal(np.zeros(1, np.int64), read.find(last))
+    assert entries.tolist() == [entry - 1]
+
+
 def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next():
     made, data = stored(20_000)
     shards = shards_of(key_map.decode(data, path="p", offset=0))

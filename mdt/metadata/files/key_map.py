@@ -213,6 +213,26 @@ class KeyMap:
                 is_match[i] = lo[at[i]] == wanted_lo[i]
         return np.where(is_match, at, -1)
 
+    def with_equal(self, keys: Int64Array, entries: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return keys and their entries, with further entries that have the same hashes.
+
+        Args:
+            keys: Numbers of keys, int64[h].
+            entries: The first entry of each, as :meth:`find` returns them, int64[h].
+        """
+        stops = np.full(len(entries), len(self))
+        if self.shards is not None:  # equal hashes are in one shard, which is verified
+            stops = self.shards.start[self.shards.shard_of(self.hi[entries]) + 1]
+        all_keys, all_entries = [keys], [entries]
+        while len(entries):
+            following = np.minimum(entries + 1, len(self) - 1)
+            same = (entries + 1 < stops) & (self.hi[following] == self.hi[entries])
+            same &= self.lo[following] == self.lo[entries]
+            keys, entries, stops = keys[same], following[same], stops[same]
+            all_keys.append(keys)
+            all_entries.append(entries)
+        return np.concatenate(all_keys), np.concatenate(all_entries)
+
     def verify_all(self) -> KeyMap:
         """Return this map after all shards are verified.  O(n), once.  Raises Corrupt."""
         if self.shards is not None:

@@ -88,12 +88,18 @@ def key_changes(
         rows = _rows(metadata, after, segment, chosen)
         new.setdefault(segment.file_id, []).append(rows)
     moved_in, moved_out = dict[str, list[_Rows]](), dict[str, list[_Rows]]()
+    stayed = dict[str, list[_Rows]]()
     for group in sorted({*old, *new}):
         gone, come = _without_common(old.get(group, []), new.get(group, []))
-        for moved, parts in ((moved_out, gone), (moved_in, come)):
+        kept = _without_common(new.get(group, []), come)[0] if after.is_shared else []
+        for moved, parts in ((moved_out, gone), (moved_in, come), (stayed, kept)):
             for rows in parts:
                 scope = rows.segment.partition if by_partition else ""
                 moved.setdefault(scope, []).append(rows)
+    for scope, gone in moved_out.items():  # the index may name the row of a repeated key that ended
+        others = _without_common(stayed.get(scope, []), gone)[0]
+        named = _without_common(stayed.get(scope, []), others)[0]
+        moved_in.setdefault(scope, []).extend(named)
     located, deleted = [LOCATIONS.empty_table()], [KEYS.empty_table()]
     for rows in chain.from_iterable(moved_in.values()):
         located.append(_locations(_keys(metadata, rows), rows.segment))

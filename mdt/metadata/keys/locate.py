@@ -20,6 +20,7 @@ from mdt.metadata.files.key_map import KeyMap
 from mdt.metadata.keys.buckets import key_placeholders, settle
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import COPY_ON_WRITE
 from mdt.stores.object_range import ObjectRange
 
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -37,7 +38,8 @@ _MARKED_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """Live rows beyond the first of each key, in tables with repeated keys.
+    """Live rows beyond the first of each key, in tables with repeated keys, and in those that other
+    Hudi writers share: their inserts may repeat keys.
 
     ``key`` is the index of the key.  All arrays are int64[m].
     """
@@ -226,7 +228,7 @@ def locate(
     file, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
     ordering = np.zeros(n, np.uint64)
     hits, further = _look_up(metadata, snapshot, proposed, hashes, matters, dead), Further()
-    if snapshot.definition.keys_repeat and hits:
+    if hits and (snapshot.definition.keys_repeat or snapshot.is_shared):
         hits, further = _first_hits(snapshot, hits, partition)
     for hit in hits:
         file[hit.key], position[hit.key] = hit.file, hit.position
@@ -255,6 +257,8 @@ def _first_hits(
             for column in zip(*((h.key, h.file, h.position, h.ordering) for h in hits), strict=True)
         )
     )
+    if len(distinct_numbers(every_hit.key)) == len(every_hit.key):
+        return list(hits), Further()
     group = snapshot.file_groups.of_files(every_hit.file)
     is_elsewhere = np.asarray(snapshot.file_groups.partitions(group) != partition[every_hit.key])
     order = np.lexsort((group, is_elsewhere, every_hit.key))
@@ -386,8 +390,11 @@ def _confirm(
     """Look ``key`` up in the key maps of a file group, and yield the live rows.
 
     A key is live at most once in a file group, so keys that were found are not looked up in further
-    segments.  Most keys are in the base file, and most of the rest in the newest log files.
+    segments.  Most keys are in the base file, and most of the rest in the newest log files.  Base
+    files of other Hudi writers may have several rows of a key.  These are found in copy-on-write
+    tables only: in log files, Hudi replaces and deletes one of them.
     """
+    in_file = snapshot.is_shared and snapshot.definition.table_type == COPY_ON_WRITE
     members = snapshot.file_groups.members(group).tolist()
     key_hashes = hashes.take(key)
     for i in members[:1] + members[:0:-1]:
@@ -399,7 +406,10 @@ def _confirm(
         hit = np.flatnonzero(entry >= 0)
         if not len(hit):
             continue
-        position = key_map.position[entry[hit]].astype(np.int64)
+        found = entry[hit]
+        if in_file:
+            hit, found = key_map.with_equal(hit, found)
+        position = key_map.position[found].astype(np.int64)
         if int(position.max()) >= segment.rows:
             raise Corrupt(
                 "a key map has a position beyond the rows of its file",
@@ -411,19 +421,17 @@ def _confirm(
         live = is_live(snapshot, i, position)
         if dead is not None and not live.all():
             dead.append((group, key[hit[~live]]))
-        hit, position = hit[live], position[live]
+        hit, position, found = hit[live], position[live], found[live]
         if not len(hit):
             continue
         ordering = (
-            np.zeros(len(hit), np.uint64)
-            if key_map.ordering is None
-            else key_map.ordering[entry[hit]]
+            np.zeros(len(hit), np.uint64) if key_map.ordering is None else key_map.ordering[found]
         )
         yield Hits(key[hit], np.full(len(hit), i, np.int64), position, ordering)
-        if len(hit) == len(key):
-            return
         remaining = np.ones(len(key), np.bool_)
         remaining[hit] = False
+        if not remaining.any():
+            return
         key, key_hashes = key[remaining], key_hashes.take(remaining)
 
 

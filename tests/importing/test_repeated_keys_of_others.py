@@ -1,0 +1,122 @@
+"""Inserts of other Hudi writers may repeat keys. A write of ours finds all rows of such a key."""
+
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from reader import agreed, bag, hudi_table
+
+import mdt
+from mdt.errors import Invalid
+from mdt.metadata.keys.key_changes import key_changes
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+
+
+def create(path, kind, **options):
+    options |= {"mdt.services.auto": False, "mdt.hudi.metadata": False}
+    return mdt.create(
+        path, SCHEMA, ["id"], partition_by=["city"], table_type=kind, version=9, options=options
+    )
+
+
+def row(key, city, n):
+    return {"id": key, "city": city, "n": n}
+
+
+def in_several_files(path, kind, scope):
+    """Adopt a table in which the key a is live twice in a partition, and b in two partitions."""
+    table = create(path, kind, **{"mdt.keys.repeat": True})
+    table.insert([row("a", "x", 1), row("b", "x", 2), row("c", "x", 3)])
+    table.insert([row("a", "x", 10), row("b", "y", 20)], check=False)
+    shutil.rmtree(path / ".hoodie/.mdt")
+    return mdt.adopt(path, scope=scope, options={"mdt.services.auto": False})
+
+
+def agree(table, path):
+    """hudi-rs reads the same rows, and a compaction leaves no deleted rows for Hudi's index."""
+    found = table.scan().to_arrow()
+    assert bag(found) == bag(hudi_table(path, SCHEMA)) and table.check().ok
+    table.compact()
+    assert bag(agreed(table)) == bag(found)
+
+
+def values(table):
+    return sorted(tuple(one.values()) for one in table.scan().to_arrow().to_pylist())
+
+
+@kinds
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_an_upsert_leaves_one_row_of_a_key_and_a_delete_none(tmp_path, kind, scope):
+    table = in_several_files(tmp_path / "t", kind, scope)
+    assert "live more than once" in table.check().problems[0].text
+    with pytest.raises(Invalid, match="1 keys exist in several rows"):
+        table.get([row("a", "x", 0)])
+    table.upsert([row("a", "x", 100), row("b", "x", 200)])
+    elsewhere = [("b", "y", 20)] if scope == "partition" else []
+    assert values(table) == [("a", "x", 100), ("b", "x", 200), *elsewhere, ("c", "x", 3)]
+    agree(table, tmp_path / "t")
+    table.delete([row("a", "x", 0), row("b", "x", 0)])
+    assert values(table) == [*elsewhere, ("c", "x", 3)]
+    agree(table, tmp_path / "t")
+
+
+@kinds
+def test_a_delete_ends_all_rows_of_a_key(tmp_path, kind):
+    table = in_several_files(tmp_path / "t", kind, "table")
+    table.delete({"id": ["a", "b"]})
+    assert values(table) == [("c", "x", 3)]
+    agree(table, tmp_path / "t")
+
+
+@kinds
+def test_partial_rows_are_completed_with_one_row_of_a_key(tmp_path, kind):
+    table = in_several_files(tmp_path / "t", kind, "partition")
+    table.upsert([{"id": "a", "city": "x"}], partial=True)
+    assert values(table) in (
+        [("a", "x", n), ("b", "x", 2), ("b", "y", 20), ("c", "x", 3)] for n in (1, 10)
+    )
+    agree(table, tmp_path / "t")
+
+
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_rows_of_a_key_in_one_file_are_replaced_together(tmp_path, scope):
+    path = tmp_path / "t"
+    create(path, "COPY_ON_WRITE").insert([row("a", "x", 1), row("b", "x", 2)])
+    shutil.rmtree(path / ".hoodie/.mdt")
+    [file] = path.glob("*/*.parquet")
+    rows = pq.read_table(file)
+    kept = {name: text for name, text in rows.schema.metadata.items() if b"mdt" not in name}
+    repeated = pa.concat_tables([rows.slice(0, 1), rows, rows.slice(0, 1)])
+    pq.write_table(repeated.replace_schema_metadata(kept), file)
+    table = mdt.adopt(path, scope=scope, options={"mdt.services.auto": False})
+    assert len(table.scan().to_arrow()) == 4
+    table.upsert([row("a", "x", 100)])
+    assert values(table) == [("a", "x", 100), ("b", "x", 2)]
+    agree(table, tmp_path / "t")
+    table.delete([row("a", "x", 0)])
+    assert values(table) == [("b", "x", 2)]
+    agree(table, tmp_path / "t")
+
+
+@kinds
+def test_an_index_of_keys_names_the_row_that_stays(tmp_path, kind):
+    """Hudi's index has one row of a key, and may have any of them."""
+    table = in_several_files(tmp_path / "t", kind, "table")
+    table.upsert([row("a", "x", 100), row("c", "x", 4)])
+    changes = changed(table)
+    assert changes.located["key"].to_pylist() == ["a"]
+    assert changes.deleted["key"].to_pylist() == []
+    table.delete({"id": ["a", "c"]})
+    changes = changed(table)
+    assert changes.located["key"].to_pylist() == []
+    assert sorted(changes.deleted["key"].to_pylist()) == ["a", "c"]
+
+
+def changed(table):
+    """Return the changes of keys by the newest commit."""
+    snapshot = table.snapshot()
+    record = table.metadata.record(snapshot.seq)
+    return key_changes(table.metadata, record, snapshot, by_partition=False)
