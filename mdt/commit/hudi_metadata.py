@@ -38,6 +38,7 @@ from mdt.commit import (
     hudi_secondary_index,
     publish,
 )
+from mdt.commit.hudi_column_stats import Bounds
 from mdt.commit.metadata_partitions import (
     PARTITIONS,
     name_partitions,
@@ -45,6 +46,7 @@ from mdt.commit.metadata_partitions import (
     remove_from_properties,
     remove_metadata_table,
 )
+from mdt.commit.record_entries import RecordEntries
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
@@ -170,6 +172,9 @@ class _Keeper:
             self._definition = replace(self._after.definition, hudi_version=layout.table.version)
         self._partitions = kept_partitions(self._after)
         self._secondary = hudi_secondary_index.columns(self._definition)
+        self._entries = RecordEntries(
+            metadata, record, self._after, self._definition, self._secondary
+        )
         self._current = FILES
         """The partition whose entries are made."""
 
@@ -265,12 +270,14 @@ class _Keeper:
             named: Partitions that the metadata table has. If ``column_stats`` is one of them, it
                 has the files before the record.
         """
-        record, before = self._record, None
         if not hudi_column_stats.needs_all_files(self._definition):
             return True
-        if COLUMN_STATS not in named:
-            before = self._metadata.state(record.seq - 1)
-        return hudi_column_stats.has_all_files(record, before, self._definition)
+        if not self._entries.bounds.is_complete:
+            return False
+        if COLUMN_STATS in named:
+            return True
+        before = self._metadata.state(self._record.seq - 1)
+        return Bounds.of_snapshot(before, self._definition).is_complete
 
     def _leave_out(self, partition: str) -> None:
         self._partitions = self._usable(name for name in self._partitions if name != partition)
@@ -483,8 +490,9 @@ class _Keeper:
             return remove_metadata_table(self._metadata)
         record, files, contents = self._record, [], []
         for base in state.slices():
-            entries = self._changed_entries(base.group.partition)
-            if len(entries) or base.group.partition == FILES:
+            self._current = base.group.partition
+            entries = self._entries.of(self._current)
+            if len(entries) or self._current == FILES:
                 older, name = self._next_log_file(base)
                 data = base.group.log_file(entries, record.instant)
                 files.append((older, NewFile(name, len(data), len(entries))))
@@ -505,24 +513,6 @@ class _Keeper:
         if not is_file(name):
             raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
         return Slice(base.group, base.base_instant, base.base_name, names), name
-
-    def _changed_entries(self, partition: str) -> pa.RecordBatch:
-        """Return the entries of the record."""
-        self._current = partition
-        if partition == COLUMN_STATS:
-            return hudi_column_stats.record_entries(self._record, self._definition)
-        if partition == PARTITION_STATS:
-            return hudi_column_stats.partition_entries(self._record, self._definition)
-        if partition == RECORD_INDEX:
-            return hudi_record_index.record_entries(self._metadata, self._record, self._after)
-        if partition == BLOOM_FILTERS:
-            return hudi_bloom_filters.record_entries(self._metadata, self._record, self._after)
-        if partition in self._secondary:
-            column = self._secondary[partition]
-            return hudi_secondary_index.record_entries(
-                self._metadata, self._record, self._after, column
-            )
-        return table_files.records(*listing_changes(self._record))
 
     def _compacted(self, state: TableState) -> TableState:
         """Merge slices with many log files into new base files. Return the new state.
@@ -573,23 +563,3 @@ class _Keeper:
         self._storage.delete_many([self._layout.path_of(i) for i in old if i.state != COMPLETED])
         for path in completed:
             self._storage.delete(path)
-
-
-def listing_changes(
-    record: CommitRecord,
-) -> tuple[Mapping[str, dict[str, int | None]], list[str] | None]:
-    """Return the names that a record changes, by partition, and the partitions with new names,
-    None if there are none.
-    """
-    changes: dict[str, dict[str, int | None]] = {}
-    files = record.table("files")
-    columns = (files[name].to_pylist() for name in ("partition", "name", "size"))
-    for partition, name, size in zip(*columns, strict=True):
-        if paths.MERGED_MARK not in name:
-            changes.setdefault(partition, {})[name] = size
-    written = sorted(changes)
-    for path in record.table("cleaned")["path"].to_pylist():
-        partition, _, name = path.rpartition("/")
-        if paths.MERGED_MARK not in name:
-            changes.setdefault(partition, {})[name] = None
-    return changes, written or None

@@ -26,21 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt import logs
-from mdt.commit import (
-    hudi_bloom_filters,
-    hudi_record_index,
-    hudi_secondary_index,
-    publish,
-)
-from mdt.commit.hudi_column_stats import (
-    Indexed,
-    has_all_files,
-    partition_entries,
-    record_entries,
-)
-from mdt.commit.hudi_metadata import DAMAGE, listing_changes
+from mdt.commit import hudi_record_index, hudi_secondary_index, publish
+from mdt.commit.hudi_column_stats import Indexed
+from mdt.commit.hudi_metadata import DAMAGE
 from mdt.commit.metadata_partitions import partitions_in, remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES
+from mdt.commit.record_entries import RecordEntries
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.column_stats_records import FORMS
@@ -242,12 +233,12 @@ class _SharedTable:
         self,
         definition: TableDefinition,
         instants: Collection[str],
-        record: CommitRecord | None = None,
+        entries: RecordEntries | None = None,
     ) -> set[str]:
         """Return the partitions that commits can keep.
 
         Args:
-            definition: Before a commit or, with its ``record``, after it.
+            definition: Before a commit or, with its ``entries``, after it.
             instants: Instants of live files.
 
         Raises Corrupt and Missing.
@@ -260,10 +251,10 @@ class _SharedTable:
             kept.add(RECORD_INDEX)
             # a key that is live twice may have the same value, and then one entry for both rows
             is_once = not hudi_record_index.problem(definition)
-            if is_once and (record is None or not record.alters):
+            if is_once and (entries is None or not entries.record.alters):
                 kept.update(self._secondary(definition))
-        indexed = self._indexed(definition) if COLUMN_STATS in named else None
-        if indexed is not None and self._has_bounds(definition, indexed, record):
+        indexed = self._indexed(definition)
+        if indexed is not None and self._has_bounds(definition, entries):
             kept |= named & {COLUMN_STATS, PARTITION_STATS}
         return kept
 
@@ -305,29 +296,30 @@ class _SharedTable:
         return True  # no key has an instant
 
     def _indexed(self, definition: TableDefinition) -> Indexed | None:
-        """Return the content of the column statistics, or None if they cannot be kept.
+        """Return the content of the column statistics, or None if there are none or they cannot be
+        kept.
 
         Hudi 1.2 has two forms of timestamps in version 8, and cannot join them.
         """
-        fields = self.definitions.record(COLUMN_STATS)
+        fields = None
+        if COLUMN_STATS in partitions_in(self.properties.stored):
+            fields = self.definitions.record(COLUMN_STATS)
         indexed = None if fields is None else Indexed.of_definition(definition, fields)
         has_one_form = indexed is None or indexed.form is FORMS[9] or self.properties.layout == 1
         return indexed if has_one_form else None
 
-    def _has_bounds(
-        self, definition: TableDefinition, indexed: Indexed, record: CommitRecord | None
-    ) -> bool:
+    def _has_bounds(self, definition: TableDefinition, entries: RecordEntries | None) -> bool:
         """Return True if the column statistics get all files of a record that must be there.
 
         Bounds of partitions are joined from them, and Hudi's writers do so since version 8.
         """
-        if record is None:
+        if entries is None:
             return True
-        if record.alters:
+        if entries.record.alters:
             return False
         needs_all = self.properties.layout != 1 and bool(definition.partition_by)
         needs_all = needs_all or PARTITION_STATS in partitions_in(self.properties.stored)
-        return not needs_all or has_all_files(record, None, definition, indexed)
+        return not needs_all or entries.bounds.is_complete
 
     def _slices(self, partition: str) -> dict[str, list[FileSlice]]:
         path = f"{FOLDER}/{partition}"
@@ -340,17 +332,22 @@ class _SharedTable:
             return  # an earlier publisher has put it
         self.require_in_step(record)
         after = newest if newest.seq == record.seq else metadata.state(record.seq)
-        kept = self.kept(after.definition, _instants(after), record)
+        definition, secondary = after.definition, self._secondary(after.definition)
+        columns = {name: column for name, (_, column) in secondary.items()}
+        indexed = self._indexed(definition)
+        entries = RecordEntries(metadata, record, after, definition, columns, indexed)
+        kept = self.kept(definition, _instants(after), entries)
         lost = partitions_in(self.properties.stored) - kept
         if lost and record.header["operation"] != WITHOUT_FILES:  # which comes before a removal
             raise Unsupported(f"commits of mdt cannot keep {', '.join(sorted(lost))}")
         files: list[tuple[Slice, NewFile]] = []
         contents: list[tuple[str, bytes]] = []
         for partition in sorted(kept):
-            for group, file_slice, entries in self._changes(metadata, record, after, partition):
+            index, _ = secondary.get(partition, (None, None))
+            for group, file_slice, changed in self._changes(entries, partition, index):
                 older, name = self._next_log_file(record, group, file_slice)
-                data = group.log_file(entries, record.instant)
-                files.append((older, NewFile(name, len(data), len(entries))))
+                data = group.log_file(changed, record.instant)
+                files.append((older, NewFile(name, len(data), len(changed))))
                 contents.append((group.path(name), data))
         *pending, done = table_files.delta_instants(self.layout, completed, files)
         put = self.storage.put_if_absent
@@ -358,49 +355,42 @@ class _SharedTable:
         put(*done)
 
     def _changes(
-        self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
+        self, entries: RecordEntries, partition: str, index: SecondaryIndex | None
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
-        """Yield the file groups that a record changes, and their entries, sorted by key."""
+        """Yield the file groups that a record changes, and their entries, sorted by key.
+
+        Args:
+            index: The secondary index, if it is one.
+        """
         numbered = self._slices(partition)
         if partition == RECORD_INDEX and index_partitions(numbered):
-            yield from self._changes_by_partition(metadata, record, after, numbered)
+            yield from self._changes_by_partition(entries, numbered)
             return
         slices, *others = numbered.values() or [[]]
         if others or not slices or (partition == FILES and len(slices) > 1):
             raise Corrupt("it has unknown file groups, or none", path=f"{FOLDER}/{partition}")
         if partition == FILES:
-            yield self._listing(slices[0], record)
-            return
-        index, column = self._secondary(after.definition).get(partition, (None, None))
-        if index is None:
-            entries = self._entries(metadata, record, after, partition)
-            yield from _distributed(partition, slices, entries)
+            yield self._listing(slices[0], entries)
         else:
-            entries = hudi_secondary_index.record_entries(metadata, record, after, column)
-            yield from _distributed(partition, slices, entries, index)
+            yield from _distributed(partition, slices, entries.of(partition), index)
 
     def _changes_by_partition(
-        self,
-        metadata: Metadata,
-        record: CommitRecord,
-        after: Snapshot,
-        numbered: dict[str, list[FileSlice]],
+        self, entries: RecordEntries, numbered: dict[str, list[FileSlice]]
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
         """Yield the changes of a record index of each partition. Hudi's writers look for a file
         group in all partitions of the table, so new ones get one, also if they have no keys.
         """
         prefixes = index_partitions(numbered)
-        changes = hudi_record_index.entries_by_partition(metadata, record, after)
-        for path, entries in changes.items():
+        for path, changed in entries.keys_by_partition().items():
             if path in prefixes:
-                yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], entries)
+                yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], changed)
             else:
                 file_id = table_files.index_file_id(path)
-                file_slice = FileSlice(RECORD_INDEX, file_id, record.instant, None, ())
-                yield Group(RECORD_INDEX, file_id, INDEX_SCHEMA), file_slice, entries
+                file_slice = FileSlice(RECORD_INDEX, file_id, entries.record.instant, None, ())
+                yield Group(RECORD_INDEX, file_id, INDEX_SCHEMA), file_slice, changed
 
     def _listing(
-        self, file_slice: FileSlice, record: CommitRecord
+        self, file_slice: FileSlice, entries: RecordEntries
     ) -> tuple[Group, FileSlice, pa.RecordBatch]:
         """Return the file group of ``files``, and its entries, in the schema of its base file:
         hudi-rs 0.5 reads all files of a slice with that.
@@ -411,21 +401,7 @@ class _SharedTable:
         if file_slice.base is not None:
             path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
             schema = schema_of(hfile.open_object(self.storage, path, file_slice.base.size))
-        entries = table_files.records(*listing_changes(record), schema)
-        return Group(FILES, file_slice.file_id, schema), file_slice, entries
-
-    def _entries(
-        self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
-    ) -> pa.RecordBatch:
-        """Return the entries of a record in a partition besides ``files``, sorted by key."""
-        if partition == RECORD_INDEX:
-            return hudi_record_index.record_entries(metadata, record, after)
-        if partition == BLOOM_FILTERS:
-            return hudi_bloom_filters.record_entries(metadata, record, after)
-        indexed = self._indexed(after.definition)
-        assert indexed is not None, "the partition is kept"
-        entries_of = record_entries if partition == COLUMN_STATS else partition_entries
-        return entries_of(record, after.definition, indexed)
+        return Group(FILES, file_slice.file_id, schema), file_slice, entries.of(FILES, schema)
 
     def _next_log_file(
         self, record: CommitRecord, group: Group, file_slice: FileSlice

@@ -7,7 +7,7 @@ and the key maps of its files, and only the keys in the answer are read from dat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -106,23 +106,24 @@ def key_changes(
 
 
 def value_changes(
-    metadata: Metadata, record: CommitRecord, after: Snapshot, column: pa.Field
+    metadata: Metadata, record: CommitRecord, after: Snapshot, columns: Iterable[pa.Field]
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the record keys and the values of a column in the rows that ``record`` ends, and in
-    those that it adds -> ``key`` and ``value`` each. O(these rows).
+    """Return the record keys and the values of columns in the rows that ``record`` deletes, and in
+    those that it inserts -> RECORD_KEY and the columns each. O(these rows).
+
+    Rows that it copies, as compactions and clusterings do, are not read.
 
     Args:
         after: The snapshot at the record.
-        column: A column of the table.
+        columns: Columns of the table.
 
     Raises the errors of :func:`key_changes`, and Unsupported if they take too much memory.
     """
-    ended = _ended_rows(record, metadata.state(record.seq - 1))
-    definition = after.definition
-    return (
-        _values(metadata, definition, ended, column),
-        _values(metadata, definition, _added_rows(record, after), column),
-    )
+    deleted = _deleted_rows(record, metadata.state(record.seq - 1), frozenset())
+    inserted, definition = _inserted_rows(record, after), after.definition
+    schema = pa.schema({RECORD_KEY: pa.string()} | {field.name: field.type for field in columns})
+    old, new = (_values(metadata, definition, rows, schema) for rows in (deleted, inserted))
+    return old, new
 
 
 def live_locations(metadata: Metadata, snapshot: Snapshot) -> Iterator[pa.Table]:
@@ -151,24 +152,24 @@ def live_values(
     numbers = snapshot.live_numbers.tolist()
     rows = ((snapshot.segment(number), _live(snapshot, number)) for number in numbers)
     with_rows = (one for one in rows if one[1].any())
-    return _values(metadata, definition, with_rows, column)
+    values = _values(metadata, definition, with_rows, pa.schema([_RECORD_KEY, column]))
+    return values.rename_columns(["key", "value"])
 
 
 def _values(
     metadata: Metadata,
     definition: TableDefinition,
     rows: Iterable[tuple[Segment, Bools]],
-    column: pa.Field,
+    schema: pa.Schema,
 ) -> pa.Table:
-    schema = pa.schema([_RECORD_KEY, column])
     parts, size = [schema.empty_table()], 0
     for segment, chosen in rows:
         parts.append(_read(metadata, definition, segment, chosen, schema).cast(schema))
         size += parts[-1].nbytes
         if size > HFILE_ENTRIES_BYTES_MAX:  # escaped, they have at most twice as many
             limit = f"{HFILE_ENTRIES_BYTES_MAX:,} bytes"
-            raise Unsupported(f"record keys and values of {column.name!r} have more than {limit}")
-    return pa.concat_tables(parts).rename_columns(["key", "value"])
+            raise Unsupported(f"the values of {schema.names} have more than {limit}")
+    return pa.concat_tables(parts)
 
 
 def _live(snapshot: Snapshot, number: int) -> Bools:
@@ -198,23 +199,54 @@ def _added_rows(record: CommitRecord, after: Snapshot) -> Iterator[tuple[Segment
             yield after.segment(number), chosen
 
 
+def _inserted_rows(record: CommitRecord, after: Snapshot) -> Iterator[tuple[Segment, Bools]]:
+    """Yield the files that a record adds, with a mask of their live rows that it did not copy."""
+    fresh = record.table("fresh")
+    ordinals, vectors = (fresh[name].to_pylist() for name in ("segment", "positions"))
+    new_in = dict(zip(ordinals, vectors, strict=True))
+    for segment, chosen in _added_rows(record, after):
+        ordinal = segment.id % SEGMENTS_PER_COMMIT_MAX
+        if ordinal in new_in:
+            chosen &= _mask(segment, new_in[ordinal], record)
+        if chosen.any():
+            yield segment, chosen
+
+
 def _ended_rows(record: CommitRecord, before: Snapshot) -> Iterator[tuple[Segment, Bools]]:
     """Yield files with a mask of the rows that were live before a record and are not after it."""
-    removed = set(record.table("removed")["segment"].to_pylist())
+    removed = frozenset(record.table("removed")["segment"].to_pylist())
     for number in _numbers(before, removed):
         chosen = _live(before, number)
         if chosen.any():
             yield before.segment(number), chosen
+    yield from _deleted_rows(record, before, removed)
+
+
+def _deleted_rows(
+    record: CommitRecord, before: Snapshot, left_out: Container[int]
+) -> Iterator[tuple[Segment, Bools]]:
+    """Yield files with a mask of the rows that a record deletes.
+
+    Args:
+        left_out: Ids of segments to leave out.
+    """
     vectors = record.table("vectors")
     pairs = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
-    dead_in = {segment: data for segment, data in pairs if segment not in removed}
+    dead_in = {segment: data for segment, data in pairs if segment not in left_out}
     for number in _numbers(before, dead_in):
         segment = before.segment(number)
-        ended = positions(dead_in[segment.id], segment.rows, path=record_path(record.seq))
-        chosen = np.zeros(segment.rows, np.bool_)
-        chosen[np.asarray(ended.to_array())] = True
+        chosen = _mask(segment, dead_in[segment.id], record)
         if chosen.any():
             yield segment, chosen
+
+
+def _mask(segment: Segment, data: bytes, record: CommitRecord) -> Bools:
+    """Return a mask of positions that a record has of a segment."""
+    chosen = np.zeros(segment.rows, np.bool_)
+    chosen[np.asarray(positions(data, segment.rows, path=record_path(record.seq)).to_array())] = (
+        True
+    )
+    return chosen
 
 
 def _numbers(snapshot: Snapshot, ids: Collection[int]) -> list[int]:
