@@ -19,7 +19,7 @@ from indexes.base import UInt64Array
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.record_index_records import LOCATIONS
-from mdt.limits import HFILE_ENTRIES_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.limits import HFILE_ENTRIES_BYTES_MAX, LOCATIONS_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.key_map import build
 from mdt.metadata.files.paths import commit as record_path
@@ -76,7 +76,7 @@ def key_changes(
         after: The snapshot at the record.
         by_partition: A key that moves to another partition is deleted in the one where it was.
 
-    Raises Corrupt, and Missing if a file was cleaned since.
+    Raises Corrupt, Missing if a file was cleaned since, and Unsupported for too many keys.
     """
     before = metadata.state(record.seq - 1)
     old: dict[str, list[_Rows]] = {}
@@ -94,15 +94,35 @@ def key_changes(
             for rows in parts:
                 scope = rows.segment.partition if by_partition else ""
                 moved.setdefault(scope, []).append(rows)
-    located, deleted = [LOCATIONS.empty_table()], [KEYS.empty_table()]
-    for rows in chain.from_iterable(moved_in.values()):
-        located.append(_locations(_keys(metadata, rows), rows.segment))
-    for scope, parts in moved_out.items():
-        for rows in _without_common(parts, moved_in.get(scope, []))[0]:
-            keys = _keys(metadata, rows)
-            partition = pa.repeat(rows.segment.partition, len(keys))
-            deleted.append(pa.table([keys, partition], schema=KEYS))
-    return KeyChanges(pa.concat_tables(located), pa.concat_tables(deleted))
+    located = (
+        _locations(_keys(metadata, rows), rows.segment)
+        for rows in chain.from_iterable(moved_in.values())
+    )
+    deleted = (
+        _deleted(_keys(metadata, rows), rows.segment)
+        for scope, parts in moved_out.items()
+        for rows in _without_common(parts, moved_in.get(scope, []))[0]
+    )
+    return KeyChanges(
+        joined(located, LOCATIONS, LOCATIONS_BYTES_MAX), joined(deleted, KEYS, LOCATIONS_BYTES_MAX)
+    )
+
+
+def joined(parts: Iterable[pa.Table], schema: pa.Schema, bytes_max: int) -> pa.Table:
+    """Return tables as one -> ``schema``.
+
+    Raises Unsupported if they have more than ``bytes_max`` bytes.
+
+    >>> joined([], KEYS, 100).num_rows
+    0
+    """
+    tables, size = [schema.empty_table()], 0
+    for part in parts:
+        tables.append(part)
+        size += part.nbytes
+        if size > bytes_max:
+            raise Unsupported(f"{', '.join(schema.names)} have more than {bytes_max:,} bytes")
+    return pa.concat_tables(tables)
 
 
 def value_changes(
@@ -162,14 +182,10 @@ def _values(
     rows: Iterable[tuple[Segment, Bools]],
     schema: pa.Schema,
 ) -> pa.Table:
-    parts, size = [schema.empty_table()], 0
-    for segment, chosen in rows:
-        parts.append(_read(metadata, definition, segment, chosen, schema).cast(schema))
-        size += parts[-1].nbytes
-        if size > HFILE_ENTRIES_BYTES_MAX:  # escaped, they have at most twice as many
-            limit = f"{HFILE_ENTRIES_BYTES_MAX:,} bytes"
-            raise Unsupported(f"the values of {schema.names} have more than {limit}")
-    return pa.concat_tables(parts)
+    parts = (_read(metadata, definition, *chosen, schema).cast(schema) for chosen in rows)
+    return joined(
+        parts, schema, HFILE_ENTRIES_BYTES_MAX
+    )  # escaped, they have at most twice as many
 
 
 def _live(snapshot: Snapshot, number: int) -> Bools:
@@ -321,6 +337,10 @@ def _locations(keys: pa.Array, segment: Segment) -> pa.Table:
     texts = segment.partition, segment.file_id, segment.instant
     places = [pa.repeat(text, len(keys)) for text in texts]
     return pa.table([keys, *places], schema=LOCATIONS)
+
+
+def _deleted(keys: pa.Array, segment: Segment) -> pa.Table:
+    return pa.table([keys, pa.repeat(segment.partition, len(keys))], schema=KEYS)
 
 
 def _read_keys(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Array:
