@@ -73,7 +73,6 @@ from mdt.hudi.metadata_table_state import (
     next_ms,
     seq_of,
     state_of,
-    version_of,
 )
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.key_indexes import SECONDARY_INDEX
@@ -493,7 +492,9 @@ class _Keeper:
             self._current = base.group.partition
             entries = self._entries.of(self._current)
             if len(entries) or self._current == FILES:
-                older, name = self._next_log_file(base)
+                older, name = table_files.next_log_file(
+                    self._layout, base, record.seq, record.instant
+                )
                 data = base.group.log_file(entries, record.instant)
                 files.append((older, NewFile(name, len(data), len(entries))))
                 contents.append((base.group.path(name), data))
@@ -502,17 +503,6 @@ class _Keeper:
         put = self._storage.put_if_absent
         self._storage.together(*(partial(put, *file) for file in (*contents, *pending)))
         put(*done)
-
-    def _next_log_file(self, base: Slice) -> tuple[Slice, str]:
-        """Return a slice without a log file of the record, and the name of that log file."""
-        record, table = self._record, self._layout.table
-        names = tuple(name for name in base.log_names if seq_of(name) != record.seq)
-        version = table.log_version(max(map(version_of, names), default=0))
-        instant = table.log_instant(base.base_instant, record.instant)
-        name = base.group.log_name(instant, version, record.seq)
-        if not is_file(name):
-            raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
-        return Slice(base.group, base.base_instant, base.base_name, names), name
 
     def _compacted(self, state: TableState) -> TableState:
         """Merge slices with many log files into new base files. Return the new state.

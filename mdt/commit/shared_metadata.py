@@ -35,7 +35,6 @@ from mdt.commit.record_entries import RecordEntries
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.column_stats_records import FORMS
-from mdt.hudi.file_names import ANY_LOG, parse_log
 from mdt.hudi.metadata_table_files import (
     BLOOM_FILTERS,
     BLOOM_SCHEMA,
@@ -340,12 +339,14 @@ class _SharedTable:
         lost = partitions_in(self.properties.stored) - kept
         if lost and record.header["operation"] != WITHOUT_FILES:  # which comes before a removal
             raise Unsupported(f"commits of mdt cannot keep {', '.join(sorted(lost))}")
+        token = 0 if record.token is None else record.token  # no writer of Hudi has it
         files: list[tuple[Slice, NewFile]] = []
         contents: list[tuple[str, bytes]] = []
         for partition in sorted(kept):
             index, _ = secondary.get(partition, (None, None))
             for group, file_slice, changed in self._changes(entries, partition, index):
-                older, name = self._next_log_file(record, group, file_slice)
+                slice_ = _slice_of(group, file_slice)
+                older, name = table_files.next_log_file(self.layout, slice_, token, record.instant)
                 data = group.log_file(changed, record.instant)
                 files.append((older, NewFile(name, len(data), len(changed))))
                 contents.append((group.path(name), data))
@@ -403,25 +404,10 @@ class _SharedTable:
             schema = schema_of(hfile.open_object(self.storage, path, file_slice.base.size))
         return Group(FILES, file_slice.file_id, schema), file_slice, entries.of(FILES, schema)
 
-    def _next_log_file(
-        self, record: CommitRecord, group: Group, file_slice: FileSlice
-    ) -> tuple[Slice, str]:
-        """Return a slice without a log file of the record, and the name of that log file."""
-        token = 0 if record.token is None else record.token  # no writer of Hudi has it
-        others = []
-        for log in file_slice.logs:
-            parsed = parse_log(log.name, ANY_LOG)
-            if parsed is not None and parsed.token != f"0-{token}-0":
-                others.append((parsed.version, log.name))
-        base_name = "" if file_slice.base is None else file_slice.base.name
-        names = tuple(name for _, name in others)
-        table = self.layout.table
-        instant = table.log_instant(file_slice.instant, record.instant)
-        version = table.log_version(max((version for version, _ in others), default=0))
-        name = group.log_name(instant, version, token)
-        if parse_log(name, ANY_LOG) is None:
-            raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
-        return Slice(group, file_slice.instant, base_name, names), name
+
+def _slice_of(group: Group, file_slice: FileSlice) -> Slice:
+    base_name = "" if file_slice.base is None else file_slice.base.name
+    return Slice(group, file_slice.instant, base_name, tuple(log.name for log in file_slice.logs))
 
 
 def _distributed(

@@ -231,11 +231,6 @@ def _order(name: str) -> tuple[str, int]:
     return match["base"], int(match["version"])
 
 
-def version_of(name: str) -> int:
-    """Return the number in the name of a log file."""
-    return _order(name)[1]
-
-
 def is_file(name: str) -> bool:
     """Return True for the name of a base file or a log file."""
     return _BASE.fullmatch(name) is not None or _LOG.fullmatch(name) is not None
