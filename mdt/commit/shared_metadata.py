@@ -17,7 +17,7 @@ Source: Apache Hudi 1.2, ``HoodieBackedTableMetadataWriter.java``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -99,6 +99,9 @@ _SCHEMAS = {
 and ``files`` has the schema of its base file.
 """
 
+Slices = Mapping[str, list[FileSlice]]
+"""Beginning of names of file groups -> their slices, in the order of their numbers."""
+
 
 def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
     """Return True if another writer keeps a metadata table of a table that it shares with us."""
@@ -127,13 +130,14 @@ def lost_partitions_of(
 
     Raises Corrupt if the properties of the table cannot be read, and Unavailable.
     """
-    named = partitions_in(load_properties(storage).stored)
+    properties = load_properties(storage)
+    named = partitions_in(properties.stored)
     if not named:
         return named
     try:
-        table = _load(storage)
+        table = _load(storage, properties)
         table.require_in_step()
-        return named - table.kept(definition, instants)
+        return named - table.kept(definition, instants, table.slices(named & {RECORD_INDEX}))
     except DAMAGE as error:
         _warn(storage, error)
         return named
@@ -154,10 +158,11 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     if not newest.is_shared or not publish.has_instant(record):
         return
     # Hudi's writers may have made it while this one waited for the lock
-    if not partitions_in(load_properties(metadata.storage).stored):
+    properties = load_properties(metadata.storage)
+    if not partitions_in(properties.stored):
         return
     try:
-        _load(metadata.storage).add(metadata, record, newest)
+        _load(metadata.storage, properties).add(metadata, record, newest)
     except DAMAGE as error:
         if record.header["operation"] != WITHOUT_FILES:
             _warn(metadata.storage, error)
@@ -173,14 +178,14 @@ def _warn(storage: Storage, error: Exception) -> None:
     logs.METADATA.warning("%s: cannot keep Hudi's metadata table: %s", storage.url, error)
 
 
-def _load(storage: Storage) -> _SharedTable:
-    properties = load_properties(storage)
-    data = load_timeline(storage, properties)
-    table = load_metadata_table(storage)
+def _load(storage: Storage, properties: TableProperties) -> _SharedTable:
+    data = load_timeline(storage, properties)  # before that of the metadata table
+    table, definitions = storage.together(
+        partial(load_metadata_table, storage), partial(load_definitions, storage, properties)
+    )
     if table is None:
         raise Unsupported("it has no properties")
     layout = LAYOUTS[6 if properties.layout == 1 else 9]
-    definitions = load_definitions(storage, properties)
     return _SharedTable(storage, properties, data, table, layout, definitions)
 
 
@@ -232,6 +237,7 @@ class _SharedTable:
         self,
         definition: TableDefinition,
         instants: Collection[str],
+        slices: Mapping[str, Slices],
         entries: RecordEntries | None = None,
     ) -> set[str]:
         """Return the partitions that commits can keep.
@@ -239,6 +245,7 @@ class _SharedTable:
         Args:
             definition: Before a commit or, with its ``entries``, after it.
             instants: Instants of live files.
+            slices: Those of the record index, if there is one.
 
         Raises Corrupt and Missing.
         """
@@ -246,7 +253,9 @@ class _SharedTable:
         kept = named & {FILES}
         if definition.parsed.write_footer_bloom:
             kept |= named & {BLOOM_FILTERS}
-        if RECORD_INDEX in named and self._keeps_record_index(definition, instants):
+        if RECORD_INDEX in named and self._keeps_record_index(
+            definition, instants, slices[RECORD_INDEX]
+        ):
             kept.add(RECORD_INDEX)
             # a key that is live twice may have the same value, and then one entry for both rows
             is_once = not hudi_record_index.problem(definition)
@@ -257,9 +266,10 @@ class _SharedTable:
             kept |= named & {COLUMN_STATS, PARTITION_STATS}
         return kept
 
-    def _keeps_record_index(self, definition: TableDefinition, instants: Collection[str]) -> bool:
+    def _keeps_record_index(
+        self, definition: TableDefinition, instants: Collection[str], prefixes: Collection[str]
+    ) -> bool:
         """Return True if commits can keep the record index, of the table or of each partition."""
-        prefixes = [*self._slices(RECORD_INDEX)]
         by_partition = bool(index_partitions(prefixes))
         if not prefixes or hudi_record_index.problem(definition, by_partition=by_partition):
             return False
@@ -320,9 +330,11 @@ class _SharedTable:
         needs_all = needs_all or PARTITION_STATS in partitions_in(self.properties.stored)
         return not needs_all or entries.bounds.is_complete
 
-    def _slices(self, partition: str) -> dict[str, list[FileSlice]]:
-        path = f"{FOLDER}/{partition}"
-        return numbered_slices(self.table.state(self.storage, partition), path)
+    def slices(self, partitions: Collection[str]) -> dict[str, Slices]:
+        """Return the slices of partitions. Raises Corrupt and Missing."""
+        listed = (partial(self.table.state, self.storage, name) for name in partitions)
+        states = zip(partitions, self.storage.together(*listed), strict=True)
+        return {name: numbered_slices(state, f"{FOLDER}/{name}") for name, state in states}
 
     def add(self, metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
         """Put the log files and the instants of a record, the completed instant last."""
@@ -335,8 +347,10 @@ class _SharedTable:
         columns = {name: column for name, (_, column) in secondary.items()}
         indexed = self._indexed(definition)
         entries = RecordEntries(metadata, record, after, definition, columns, indexed)
-        kept = self.kept(definition, _instants(after), entries)
-        lost = partitions_in(self.properties.stored) - kept
+        named = partitions_in(self.properties.stored)
+        slices = self.slices(named & {FILES, *_SCHEMAS, *secondary})
+        kept = self.kept(definition, _instants(after), slices, entries)
+        lost = named - kept
         if lost and record.header["operation"] != WITHOUT_FILES:  # which comes before a removal
             raise Unsupported(f"commits of mdt cannot keep {', '.join(sorted(lost))}")
         token = 0 if record.token is None else record.token  # no writer of Hudi has it
@@ -344,7 +358,9 @@ class _SharedTable:
         contents: list[tuple[str, bytes]] = []
         for partition in sorted(kept):
             index, _ = secondary.get(partition, (None, None))
-            for group, file_slice, changed in self._changes(entries, partition, index):
+            for group, file_slice, changed in self._changes(
+                entries, partition, slices[partition], index
+            ):
                 slice_ = _slice_of(group, file_slice)
                 older, name = table_files.next_log_file(self.layout, slice_, token, record.instant)
                 data = group.log_file(changed, record.instant)
@@ -356,14 +372,18 @@ class _SharedTable:
         put(*done)
 
     def _changes(
-        self, entries: RecordEntries, partition: str, index: SecondaryIndex | None
+        self,
+        entries: RecordEntries,
+        partition: str,
+        numbered: Slices,
+        index: SecondaryIndex | None,
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
         """Yield the file groups that a record changes, and their entries, sorted by key.
 
         Args:
+            numbered: Slices of the partition.
             index: The secondary index, if it is one.
         """
-        numbered = self._slices(partition)
         if partition == RECORD_INDEX and index_partitions(numbered):
             yield from self._changes_by_partition(entries, numbered)
             return
@@ -376,7 +396,7 @@ class _SharedTable:
             yield from _distributed(partition, slices, entries.of(partition), index)
 
     def _changes_by_partition(
-        self, entries: RecordEntries, numbered: dict[str, list[FileSlice]]
+        self, entries: RecordEntries, numbered: Slices
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
         """Yield the changes of a record index of each partition. Hudi's writers look for a file
         group in all partitions of the table, so new ones get one, also if they have no keys.

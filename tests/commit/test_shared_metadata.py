@@ -35,6 +35,7 @@ from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.slow import CountingStorage
 
 ALL = {"files", "column_stats", "record_index"}
 OPTIONS = {
@@ -102,6 +103,28 @@ def test_it_has_the_files_and_the_keys_after_each_commit_of_two_writers(version,
             assert problems(storage) == (), turn
     assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
     assert t.check().ok
+
+
+@versions
+def test_a_commit_waits_as_often_for_new_keys_in_many_partitions_as_in_one(version):
+    """It looks for older commits, reads both properties and both timelines, lists the files, reads
+    the schema of a base file and the keys, and puts log files and instants.
+    """
+
+    def waits(cities):
+        storage = CountingStorage(shared(version))
+        t = mdt.open(storage)
+        for turn in range(2):
+            made = len(storage.made)
+            new_rows = batch([100 + 10 * turn + n for n in range(len(cities))], turn)
+            t.upsert(new_rows.set_column(1, "city", pa.array(cities)))
+        last = storage.made[made:]
+        committed = max(
+            at for at, operation in last if "put_if_absent .hoodie/.mdt/log" in operation
+        )
+        return max(at for at, operation in last if FOLDER in operation) - committed
+
+    assert waits(["c"]) == waits([f"c{n}" for n in range(8)]) == 11
 
 
 @versions

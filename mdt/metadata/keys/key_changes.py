@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -62,6 +63,13 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.position)
 
+    @property
+    def mask(self) -> Bools:
+        """A mask of the rows of the file."""
+        chosen = np.zeros(self.segment.rows, np.bool_)
+        chosen[self.position] = True
+        return chosen
+
     def rows(self, chosen: Bools) -> _Rows:
         """Return the chosen rows."""
         return _Rows(self.segment, self.position[chosen], self.hi[chosen], self.lo[chosen])
@@ -79,14 +87,10 @@ def key_changes(
     Raises Corrupt, Missing if a file was cleaned since, and Unsupported for too many keys.
     """
     before = metadata.state(record.seq - 1)
-    old: dict[str, list[_Rows]] = {}
-    new: dict[str, list[_Rows]] = {}
-    for segment, chosen in _ended_rows(record, before):
-        rows = _rows(metadata, before, segment, chosen)
-        old.setdefault(segment.file_id, []).append(rows)
-    for segment, chosen in _added_rows(record, after):
-        rows = _rows(metadata, after, segment, chosen)
-        new.setdefault(segment.file_id, []).append(rows)
+    each = metadata.storage.each
+    old_rows = (partial(_rows, metadata, before, *rows) for rows in _ended_rows(record, before))
+    new_rows = (partial(_rows, metadata, after, *rows) for rows in _added_rows(record, after))
+    old, new = _by_group(each(old_rows)), _by_group(each(new_rows))
     moved_in, moved_out = dict[str, list[_Rows]](), dict[str, list[_Rows]]()
     for group in sorted({*old, *new}):
         gone, come = _without_common(old.get(group, []), new.get(group, []))
@@ -95,16 +99,15 @@ def key_changes(
                 scope = rows.segment.partition if by_partition else ""
                 moved.setdefault(scope, []).append(rows)
     located = (
-        _locations(_keys(metadata, rows), rows.segment)
-        for rows in chain.from_iterable(moved_in.values())
+        partial(_locations, metadata, rows.segment, rows.mask) for rows in chain(*moved_in.values())
     )
-    deleted = (
-        _deleted(_keys(metadata, rows), rows.segment)
-        for scope, parts in moved_out.items()
-        for rows in _without_common(parts, moved_in.get(scope, []))[0]
+    ended = chain.from_iterable(
+        _without_common(parts, moved_in.get(scope, []))[0] for scope, parts in moved_out.items()
     )
+    deleted = (partial(_deleted, metadata, rows.segment, rows.mask) for rows in ended)
     return KeyChanges(
-        joined(located, LOCATIONS, LOCATIONS_BYTES_MAX), joined(deleted, KEYS, LOCATIONS_BYTES_MAX)
+        joined(each(located), LOCATIONS, LOCATIONS_BYTES_MAX),
+        joined(each(deleted), KEYS, LOCATIONS_BYTES_MAX),
     )
 
 
@@ -147,14 +150,13 @@ def value_changes(
 
 
 def live_locations(metadata: Metadata, snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Yield the locations of all keys of a snapshot, a file at a time -> LOCATIONS.
+    """Return the locations of all keys of a snapshot, a file at a time -> LOCATIONS.
 
     Raises Corrupt and Missing.
     """
-    for number in snapshot.live_numbers.tolist():
-        segment, live = snapshot.segment(number), _live(snapshot, number)
-        if live.any():
-            yield _locations(_read_keys(metadata, segment, live), segment)
+    return metadata.storage.each(
+        partial(_locations, metadata, segment, live) for segment, live in _live_rows(snapshot)
+    )
 
 
 def live_values(
@@ -169,10 +171,8 @@ def live_values(
 
     Raises Corrupt, Missing, and Unsupported if they take too much memory.
     """
-    numbers = snapshot.live_numbers.tolist()
-    rows = ((snapshot.segment(number), _live(snapshot, number)) for number in numbers)
-    with_rows = (one for one in rows if one[1].any())
-    values = _values(metadata, definition, with_rows, pa.schema([_RECORD_KEY, column]))
+    schema = pa.schema([_RECORD_KEY, column])
+    values = _values(metadata, definition, _live_rows(snapshot), schema)
     return values.rename_columns(["key", "value"])
 
 
@@ -186,6 +186,14 @@ def _values(
     return joined(
         parts, schema, HFILE_ENTRIES_BYTES_MAX
     )  # escaped, they have at most twice as many
+
+
+def _live_rows(snapshot: Snapshot) -> Iterator[tuple[Segment, Bools]]:
+    """Yield all files with live rows, with a mask of these."""
+    for number in snapshot.live_numbers.tolist():
+        chosen = _live(snapshot, number)
+        if chosen.any():
+            yield snapshot.segment(number), chosen
 
 
 def _live(snapshot: Snapshot, number: int) -> Bools:
@@ -289,6 +297,14 @@ def _rows(metadata: Metadata, snapshot: Snapshot, segment: Segment, chosen: Bool
     return _Rows(segment, position[selected], stored.hi[selected], stored.lo[selected])
 
 
+def _by_group(parts: Iterable[_Rows]) -> dict[str, list[_Rows]]:
+    """Return rows by their file group."""
+    found: dict[str, list[_Rows]] = {}
+    for rows in parts:
+        found.setdefault(rows.segment.file_id, []).append(rows)
+    return found
+
+
 def _without_common(old: Sequence[_Rows], new: Sequence[_Rows]) -> tuple[list[_Rows], list[_Rows]]:
     """Return the rows of each side whose keys are not on the other side."""
     if not old or not new:
@@ -327,19 +343,15 @@ def _in_runs(
     return order, np.concatenate([[0], np.cumsum(differs_hi | differs_lo)])
 
 
-def _keys(metadata: Metadata, rows: _Rows) -> pa.Array:
-    chosen = np.zeros(rows.segment.rows, np.bool_)
-    chosen[rows.position] = True
-    return _read_keys(metadata, rows.segment, chosen)
-
-
-def _locations(keys: pa.Array, segment: Segment) -> pa.Table:
+def _locations(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Table:
+    keys = _read_keys(metadata, segment, chosen)
     texts = segment.partition, segment.file_id, segment.instant
     places = [pa.repeat(text, len(keys)) for text in texts]
     return pa.table([keys, *places], schema=LOCATIONS)
 
 
-def _deleted(keys: pa.Array, segment: Segment) -> pa.Table:
+def _deleted(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Table:
+    keys = _read_keys(metadata, segment, chosen)
     return pa.table([keys, pa.repeat(segment.partition, len(keys))], schema=KEYS)
 
 
