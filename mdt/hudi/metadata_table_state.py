@@ -12,7 +12,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
-from mdt.hudi.metadata_table_files import FILES, Group, Layout1, Slice, group_of, shifted
+from mdt.hudi.metadata_table_files import (
+    FILES,
+    PARTITION_STATS,
+    Group,
+    Layout1,
+    Slice,
+    group_of,
+    shifted,
+)
 from mdt.hudi.timeline import COMPLETED, Instant
 
 _LOGS_MIN, _LOGS_MAX = 10, 40
@@ -198,6 +206,7 @@ def _files_of(
     slice_ = Slice(group, newest, bases[newest], log_names)
     log_bytes = sum(sizes[name] for name in log_names)
     is_small = log_bytes < _LOG_SHARE_MIN * sizes[bases[newest]]
+    is_small |= group.partition == PARTITION_STATS  # its base file is made from all data files
     is_due = len(log_names) >= (_LOGS_MAX if is_small else _LOGS_MIN)
     if log_names and not is_due:
         is_due = sum(end >= newest for end in ends.values()) > _SLICE_COMMITS_MAX
