@@ -290,7 +290,7 @@ def main(
     `written` counts bytes that operations write; `keys` simulates key indexes of up to so many
     keys; `foreign` reads tables of another writer; `nested` reads few rows beside nested
     columns; `spark` compares engines on Spark; `planning` has tables of many files and its own
-    workload; `hudi` plans with Hudi on Spark, by metadata tables of mdt and of Hudi.
+    workload; `hudi` has the cost of Hudi's metadata table in commits, and plans with Hudi on Spark.
     """
     if flat:
         os.environ[FLAT] = "1"

@@ -271,9 +271,22 @@ QUESTIONS = (
     ),
     Question(
         "hudi",
-        "Planning of Hudi's engines",
+        "Hudi's metadata table: commits, and planning of Hudi's engines",
         "-m benchmarks hudi --repeat 3",
         (
+            Table(
+                ("type", "rows", "partition"),
+                ("cpu_ms", "cpu_ms_p99", "of none", "puts", "kB"),
+                caption="Upserts into 300,000 rows, medians",
+                names={
+                    "type": "table type",
+                    "partition": "with the partition, too",
+                    "cpu_ms": "CPU ms",
+                    "cpu_ms_p99": "p99",
+                    "puts": "more puts",
+                    "kB": "more kB",
+                },
+            ),
             Table(
                 ("query", "writer", "metadata table"),
                 ("seconds", "opens", "listings", "status", "read"),

@@ -51,7 +51,7 @@ d = time.perf_counter()
 """
 
 
-class _Counted(LocalStorage):
+class Counted(LocalStorage):
     """Counts the objects that are put, and their bytes."""
 
     puts = put_bytes = 0
@@ -87,7 +87,7 @@ def run(counts: Iterable[int], commits: int, times: int, emit: Callable[[str], o
 def _figures(
     folder: str, name: str, files: int, commits: int, times: int
 ) -> Iterator[dict[str, Any]]:
-    storage = _Counted(f"{folder}/t", durable=False)
+    storage = Counted(f"{folder}/t", durable=False)
     settings = {"key_index": "record", "formats": ["hudi", name], "options": _OPTIONS}
     mdt.create(storage, planning.SCHEMA, ["id"], **settings)
     loads = planning.append_files(storage, files)
@@ -134,7 +134,7 @@ Lap = tuple[float, int, int]
 """CPU milliseconds, puts, and bytes of the version of a commit."""
 
 
-def _laps(table: mdt.Table, storage: _Counted, seqs: range) -> Iterator[Lap]:
+def _laps(table: mdt.Table, storage: Counted, seqs: range) -> Iterator[Lap]:
     """Commit deletions until commit ``seqs.stop``, and yield what their versions cost."""
     draw = np.random.default_rng([7, seqs.start])
     while True:

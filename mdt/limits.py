@@ -254,6 +254,11 @@ about 150 bytes for each row, and read when it is merged, with about 90 and the 
 rows with keys of 100 bytes has less than HFILE_ENTRIES_BYTES_MAX.
 """
 
+LOCATIONS_BYTES_MAX = (1 << 31) - 1
+"""Record keys with their file groups that are entered in Hudi's record index at once. Offsets of
+Arrow's strings have 31 bits. 5,000,000 rows have 400 bytes each.
+"""
+
 INDEX_CHANGES_MAX = 100_000
 """Records in the log files of a file group of one of Hudi's indexes. All are looked up in its base
 file once for each state, which takes a second.

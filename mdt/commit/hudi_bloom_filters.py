@@ -23,6 +23,7 @@ from mdt.metadata.files.file_group import BASE
 from mdt.metadata.keys.key_changes import added_numbers
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.references import cleaned_hudi_files
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import open_segment
@@ -48,8 +49,7 @@ def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) ->
     Raises the errors of :func:`snapshot_entries`.
     """
     entries = _entries(metadata, map(after.segment, added_numbers(record, after)))
-    cleaned = [path.rpartition("/") for path in record.table("cleaned")["path"].to_pylist()]
-    bases = [(folder, name) for folder, _, name in cleaned if name.endswith(".parquet")]
+    bases = [file for file in cleaned_hudi_files(record) if file[1].endswith(".parquet")]
     gone = FileKeys.of([folder for folder, _ in bases], [name for _, name in bases])
     return hfile_entries.sort([entries, hfile_entries.deletions(gone.suffixes)])
 

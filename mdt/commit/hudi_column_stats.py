@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.fields import Fields
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.log.checkpoint_columns import no_rows
 from mdt.metadata.log.commit_log import CommitRecord
@@ -119,6 +121,60 @@ class _Files:
         return stats.select(STATS_SCHEMA.names).take(places)
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of the indexed columns of data files.
+
+    Attributes:
+        table: Columns _FILES.
+        form: The form of bounds.
+        ranges: Name of a column in Hudi's files -> its type, and RANGES [n].
+        is_usable: Which files have usable bounds of all columns, bool[n]. Only they get entries.
+    """
+
+    table: pa.Table
+    form: Form1
+    ranges: Mapping[str, tuple[pa.DataType, pa.Table]]
+    is_usable: BoolArray
+
+    @classmethod
+    def of_record(
+        cls, record: CommitRecord, definition: TableDefinition, indexed: Indexed | None = None
+    ) -> Bounds:
+        """Return the bounds of the files that a record adds.
+
+        Args:
+            definition: Of the snapshot at the record.
+            indexed: The content of the index, by default that of ours.
+        """
+        return _bounds(_files_of(record), definition, indexed or Indexed.of_ours(definition))
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot, definition: TableDefinition) -> Bounds:
+        """Return the bounds of all live files, in our index. O(files).
+
+        Args:
+            definition: Of the snapshot, or of a later one.
+        """
+        return _bounds(_live_files(snapshot), definition, Indexed.of_ours(definition))
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all files have entries."""
+        return bool(self.is_usable.all())
+
+    def entries(self) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of each column, unsorted."""
+        places = pa.array(np.flatnonzero(self.is_usable))
+        if not len(places):
+            return
+        partitions, names = (plain(self.table[name]) for name in ("partition", "name"))
+        keys = FileKeys.of(partitions.take(places).to_pylist(), names.take(places).to_pylist())
+        for file_name, (type, table) in self.ranges.items():
+            part = table.take(places)
+            yield column_stats_records.entries(self.form, keys, file_name, type, part)
+
+
 def has_partitions(definition: TableDefinition) -> bool:
     """Return True if commits keep bounds of partitions, too, if all files have entries.
 
@@ -136,25 +192,6 @@ def needs_all_files(definition: TableDefinition) -> bool:
     In version 9 Hudi's writers derive bounds of partitions from those of the files that have some.
     """
     return definition.hudi_version >= 9 and bool(definition.partition_by)
-
-
-def has_all_files(
-    record: CommitRecord,
-    before: Snapshot | None,
-    definition: TableDefinition,
-    indexed: Indexed | None = None,
-) -> bool:
-    """Return True if all files of a record have entries, and all live files ``before`` it.
-
-    Args:
-        definition: Of the snapshot at the record.
-        indexed: The content of the index, by default that of ours.
-    """
-    indexed = indexed or Indexed.of_ours(definition)
-    added = [_files_of(record)]
-    if before is not None:
-        added.append(_live_files(before))
-    return all(_ranges_of(files, definition, indexed)[1].all() for files in added)
 
 
 def columns(definition: TableDefinition) -> dict[str, str]:
@@ -193,52 +230,23 @@ def snapshot_entries(
     Args:
         definition: Of the snapshot, or of a later one.
     """
-    parts: list[pa.RecordBatch] = []
-    indexed = Indexed.of_ours(definition)
-    for files in _readable_files(metadata, snapshot):
-        parts += _entries(files, definition, indexed)
-    return hfile_entries.sort(parts)
+    bounds = _readable_bounds(metadata, snapshot, definition)
+    return hfile_entries.sort(chain.from_iterable(part.entries() for part in bounds))
 
 
-def record_entries(
-    record: CommitRecord, definition: TableDefinition, indexed: Indexed | None = None
-) -> pa.RecordBatch:
+def record_entries(bounds: Bounds, record: CommitRecord) -> pa.RecordBatch:
     """Return the entries of the files that a record adds and cleans, sorted by key.
 
     Args:
-        definition: Of the snapshot at the record.
-        indexed: The content of the index, by default that of ours.
+        bounds: Of the files that it adds.
     """
-    indexed = indexed or Indexed.of_ours(definition)
-    parts = list(_entries(_files_of(record), definition, indexed))
-    cleaned = record.table("cleaned")["path"].to_pylist()
-    folders, names = [], []
-    for path in cleaned:
-        folder, _, name = path.rpartition("/")
-        if paths.MERGED_MARK not in name:
-            folders.append(folder)
-            names.append(name)
-    if names:
-        keys = FileKeys.of(folders, names)
-        for column in (*_META, *indexed.columns.values()):
-            parts.append(column_stats_records.deletions(indexed.form, keys, column))
+    parts = list(bounds.entries())
+    cleaned = references.cleaned_hudi_files(record)
+    if cleaned:
+        keys = FileKeys.of(*map(list, zip(*cleaned, strict=True)))
+        for column in bounds.ranges:
+            parts.append(column_stats_records.deletions(bounds.form, keys, column))
     return hfile_entries.sort(parts)
-
-
-def partition_entries(
-    record: CommitRecord, definition: TableDefinition, indexed: Indexed | None = None
-) -> pa.RecordBatch:
-    """Return entries of ``partition_stats`` for the files that a record adds, sorted by key.
-
-    Readers join them with the earlier ones of the same partition. Files that a record removes
-    change nothing, so the bounds may be wider than the values.
-
-    Args:
-        definition: Of the snapshot at the record.
-        indexed: The content of the index, by default that of ours.
-    """
-    indexed = indexed or Indexed.of_ours(definition)
-    return _partition_entries([_files_of(record)], definition, indexed)
 
 
 def snapshot_partition_entries(
@@ -250,25 +258,25 @@ def snapshot_partition_entries(
     Args:
         definition: Of the snapshot, or of a later one.
     """
-    files = list(_readable_files(metadata, snapshot))
-    return _partition_entries(files, definition, Indexed.of_ours(definition))
+    return partition_entries(list(_readable_bounds(metadata, snapshot, definition)))
 
 
-def _partition_entries(
-    files: Sequence[_Files], definition: TableDefinition, indexed: Indexed
-) -> pa.RecordBatch:
-    """Return the entries for all partitions of files."""
+def partition_entries(bounds: Sequence[Bounds]) -> pa.RecordBatch:
+    """Return entries of ``partition_stats`` for the partitions of files, sorted by key.
+
+    Readers join those of a record with the earlier ones of the same partition. Files that a record
+    removes change nothing, so the bounds may be wider than the values.
+    """
     parts: list[pa.RecordBatch] = []
-    partitions = plain(pa.concat_tables(part.table for part in files)["partition"])
+    partitions = plain(pa.concat_tables(part.table for part in bounds)["partition"])
     if not len(partitions):
         return hfile_entries.sort(parts)
     order_of, starts = _runs(partitions)
     keys = FileKeys.of_partitions(partitions.take(order_of.take(starts)).to_pylist())
-    ranges = [_ranges_of(part, definition, indexed)[0] for part in files]
-    for name, (type, _) in ranges[0].items():
-        table = pa.concat_tables(part[name][1] for part in ranges)
+    for name, (type, _) in bounds[0].ranges.items():
+        table = pa.concat_tables(part.ranges[name][1] for part in bounds)
         joined = _joined(table.take(order_of), starts)
-        parts.append(column_stats_records.entries(indexed.form, keys, name, type, joined))
+        parts.append(column_stats_records.entries(bounds[0].form, keys, name, type, joined))
     return hfile_entries.sort(parts)
 
 
@@ -297,12 +305,14 @@ def _joined(ranges: pa.Table, starts: pa.Array) -> pa.Table:
     return pa.table([*ends, *map(pa.array, sums)], schema=RANGES)
 
 
-def _readable_files(metadata: Metadata, snapshot: Snapshot) -> Iterator[_Files]:
-    """Yield the files of all readable snapshots, each once."""
+def _readable_bounds(
+    metadata: Metadata, snapshot: Snapshot, definition: TableDefinition
+) -> Iterator[Bounds]:
+    """Yield the bounds of the files of all readable snapshots, each file once."""
     horizon = snapshot.retention.horizon
-    yield _live_files(metadata.state(horizon))
+    yield Bounds.of_snapshot(metadata.state(horizon), definition)
     for record in metadata.records(horizon + 1, snapshot.seq):
-        yield _files_of(record)
+        yield Bounds.of_record(record, definition)
 
 
 def _live_files(snapshot: Snapshot) -> _Files:
@@ -330,27 +340,7 @@ def _hudi_files(files: _Files) -> _Files:
     return _Files(table, files.segments[mask], files.stats, files.snapshot, numbers)
 
 
-def _entries(
-    files: _Files, definition: TableDefinition, indexed: Indexed
-) -> Iterator[pa.RecordBatch]:
-    """Yield the entries of each column."""
-    ranges, is_usable = _ranges_of(files, definition, indexed)
-    places = pa.array(np.flatnonzero(is_usable))
-    if not len(places):
-        return
-    partitions, names = (plain(files.table[name]) for name in ("partition", "name"))
-    keys = FileKeys.of(partitions.take(places).to_pylist(), names.take(places).to_pylist())
-    for file_name, (type, table) in ranges.items():
-        part = table.take(places)
-        yield column_stats_records.entries(indexed.form, keys, file_name, type, part)
-
-
-def _ranges_of(
-    files: _Files, definition: TableDefinition, indexed: Indexed
-) -> tuple[dict[str, tuple[pa.DataType, pa.Table]], BoolArray]:
-    """Return the type and the ranges of each column, by its name in Hudi's files, and which files
-    have usable ones of all columns -> bool[n].
-    """
+def _bounds(files: _Files, definition: TableDefinition, indexed: Indexed) -> Bounds:
     ranges: dict[str, tuple[pa.DataType, pa.Table]] = {}
     is_usable = np.ones(len(files.table), np.bool_)
     for name, file_name in indexed.columns.items():
@@ -366,7 +356,7 @@ def _ranges_of(
         PARTITION_PATH: (pa.string(), _text_ranges(files, partitions, partitions)),
         RECORD_KEY: (pa.string(), key_ranges),
     }
-    return ranges, is_usable
+    return Bounds(files.table, indexed.form, ranges, is_usable)
 
 
 def _ranges(files: _Files, definition: TableDefinition, name: str) -> tuple[pa.Table, BoolArray]:

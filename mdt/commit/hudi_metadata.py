@@ -38,6 +38,7 @@ from mdt.commit import (
     hudi_secondary_index,
     publish,
 )
+from mdt.commit.hudi_column_stats import Bounds
 from mdt.commit.metadata_partitions import (
     PARTITIONS,
     name_partitions,
@@ -45,6 +46,7 @@ from mdt.commit.metadata_partitions import (
     remove_from_properties,
     remove_metadata_table,
 )
+from mdt.commit.record_entries import RecordEntries
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
@@ -72,7 +74,6 @@ from mdt.hudi.metadata_table_state import (
     next_ms,
     seq_of,
     state_of,
-    version_of,
 )
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.key_indexes import SECONDARY_INDEX
@@ -172,6 +173,9 @@ class _Keeper:
         self._partitions = kept_partitions(self._after)
         self._by_partition = hudi_record_index.is_by_partition(self._definition)
         self._secondary = hudi_secondary_index.columns(self._definition)
+        self._entries = RecordEntries(
+            metadata, record, self._after, self._definition, self._secondary
+        )
         self._current = FILES
         """The partition whose entries are made."""
 
@@ -267,12 +271,14 @@ class _Keeper:
             named: Partitions that the metadata table has. If ``column_stats`` is one of them, it
                 has the files before the record.
         """
-        record, before = self._record, None
         if not hudi_column_stats.needs_all_files(self._definition):
             return True
-        if COLUMN_STATS not in named:
-            before = self._metadata.state(record.seq - 1)
-        return hudi_column_stats.has_all_files(record, before, self._definition)
+        if not self._entries.bounds.is_complete:
+            return False
+        if COLUMN_STATS in named:
+            return True
+        before = self._metadata.state(self._record.seq - 1)
+        return Bounds.of_snapshot(before, self._definition).is_complete
 
     def _leave_out(self, partition: str) -> None:
         self._partitions = self._usable(name for name in self._partitions if name != partition)
@@ -513,7 +519,9 @@ class _Keeper:
                 file, data = self._base_file(group, entries, record.instant)
                 new.append((group, file))
             elif len(entries) or group.partition == FILES:
-                older, name = self._next_log_file(slices[group])
+                older, name = table_files.next_log_file(
+                    self._layout, slices[group], record.seq, record.instant
+                )
                 data = group.log_file(entries, record.instant)
                 file = NewFile(name, len(data), len(entries))
                 files.append((older, file))
@@ -526,17 +534,6 @@ class _Keeper:
         self._storage.together(*(partial(put, *file) for file in (*contents, *pending)))
         put(*done)
 
-    def _next_log_file(self, base: Slice) -> tuple[Slice, str]:
-        """Return a slice without a log file of the record, and the name of that log file."""
-        record, table = self._record, self._layout.table
-        names = tuple(name for name in base.log_names if seq_of(name) != record.seq)
-        version = table.log_version(max(map(version_of, names), default=0))
-        instant = table.log_instant(base.base_instant, record.instant)
-        name = base.group.log_name(instant, version, record.seq)
-        if not is_file(name):
-            raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
-        return Slice(base.group, base.base_instant, base.base_name, names), name
-
     def _changes(self, known: Collection[Group]) -> Iterator[tuple[Group, pa.RecordBatch]]:
         """Yield file groups, and their entries of the record.
 
@@ -548,7 +545,7 @@ class _Keeper:
             if partition == RECORD_INDEX and self._by_partition:
                 yield from self._changes_by_partition(known)
             else:
-                yield group_of(partition), self._changed_entries(partition)
+                yield group_of(partition), self._entries.of(partition)
 
     def _changes_by_partition(
         self, known: Collection[Group]
@@ -556,7 +553,7 @@ class _Keeper:
         """Yield the file groups of a record index of each partition, and their entries. Hudi's
         writers look for one in each partition, so new ones without keys get one, too.
         """
-        changes = hudi_record_index.entries_by_partition(self._metadata, self._record, self._after)
+        changes = self._entries.keys_by_partition()
         groups = {path: index_group(path) for path in changes}
         if any(group not in known for group in groups.values()):
             before = self._metadata.state(self._record.seq - 1)
@@ -565,23 +562,6 @@ class _Keeper:
                     raise Corrupt("the record index lacks a partition", path=FOLDER)
         for path, group in groups.items():
             yield group, changes[path]
-
-    def _changed_entries(self, partition: str) -> pa.RecordBatch:
-        """Return the entries of the record."""
-        if partition == COLUMN_STATS:
-            return hudi_column_stats.record_entries(self._record, self._definition)
-        if partition == PARTITION_STATS:
-            return hudi_column_stats.partition_entries(self._record, self._definition)
-        if partition == RECORD_INDEX:
-            return hudi_record_index.record_entries(self._metadata, self._record, self._after)
-        if partition == BLOOM_FILTERS:
-            return hudi_bloom_filters.record_entries(self._metadata, self._record, self._after)
-        if partition in self._secondary:
-            column = self._secondary[partition]
-            return hudi_secondary_index.record_entries(
-                self._metadata, self._record, self._after, column
-            )
-        return table_files.records(*listing_changes(self._record))
 
     def _compacted(self, state: TableState) -> TableState:
         """Merge slices with many log files into new base files. Return the new state.
@@ -633,23 +613,3 @@ class _Keeper:
         self._storage.delete_many([self._layout.path_of(i) for i in old if i.state != COMPLETED])
         for path in completed:
             self._storage.delete(path)
-
-
-def listing_changes(
-    record: CommitRecord,
-) -> tuple[Mapping[str, dict[str, int | None]], list[str] | None]:
-    """Return the names that a record changes, by partition, and the partitions with new names,
-    None if there are none.
-    """
-    changes: dict[str, dict[str, int | None]] = {}
-    files = record.table("files")
-    columns = (files[name].to_pylist() for name in ("partition", "name", "size"))
-    for partition, name, size in zip(*columns, strict=True):
-        if paths.MERGED_MARK not in name:
-            changes.setdefault(partition, {})[name] = size
-    written = sorted(changes)
-    for path in record.table("cleaned")["path"].to_pylist():
-        partition, _, name = path.rpartition("/")
-        if paths.MERGED_MARK not in name:
-            changes.setdefault(partition, {})[name] = None
-    return changes, written or None

@@ -14,10 +14,11 @@ from mdt.errors import Invalid
 from mdt.hudi import record_index_records
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
+from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.record_index_records import LOCATIONS
-from mdt.limits import HUDI_RECORD_INDEX_ROWS_MAX
+from mdt.limits import HUDI_RECORD_INDEX_ROWS_MAX, LOCATIONS_BYTES_MAX
 from mdt.metadata import references
-from mdt.metadata.keys.key_changes import key_changes, live_locations
+from mdt.metadata.keys.key_changes import KeyChanges, joined, key_changes, live_locations
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -83,10 +84,10 @@ def _live_rows(snapshot: Snapshot) -> int:
 def snapshot_entries(metadata: Metadata, snapshot: Snapshot) -> pa.RecordBatch:
     """Return the entries of all live rows, sorted by key. Reads all keys.
 
-    Raises Corrupt, Missing, and Unsupported for keys that the index cannot have.
+    Raises Corrupt, Missing, and Unsupported for keys that the index cannot have, or too many.
     """
-    tables = [LOCATIONS.empty_table(), *live_locations(metadata, snapshot)]
-    return hfile_entries.sort([record_index_records.entries(pa.concat_tables(tables))])
+    locations = joined(live_locations(metadata, snapshot), LOCATIONS, LOCATIONS_BYTES_MAX)
+    return hfile_entries.sort([record_index_records.entries(locations)])
 
 
 def snapshot_entries_by_partition(
@@ -95,14 +96,16 @@ def snapshot_entries_by_partition(
     """Return the partitions of a snapshot -> the entries of their live rows, sorted by key, for an
     index of each partition. Reads all keys. Raises the errors of :func:`snapshot_entries`.
     """
-    empty = LOCATIONS.empty_table()
-    tables = {path: [empty] for path in references.hudi_files(metadata, snapshot)}
-    for locations in live_locations(metadata, snapshot):
-        tables.setdefault(locations["partition"][0].as_py(), [empty]).append(locations)
-    return {
-        path: hfile_entries.sort([record_index_records.entries(pa.concat_tables(parts))])
-        for path, parts in sorted(tables.items())
+    tables: dict[str, list[pa.Table]] = {
+        path: [] for path in references.hudi_files(metadata, snapshot)
     }
+    for locations in live_locations(metadata, snapshot):
+        tables.setdefault(locations["partition"][0].as_py(), []).append(locations)
+    found = {}
+    for path, parts in sorted(tables.items()):
+        locations = joined(parts, LOCATIONS, LOCATIONS_BYTES_MAX)
+        found[path] = hfile_entries.sort([record_index_records.entries(locations)])
+    return found
 
 
 def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) -> pa.RecordBatch:
@@ -114,7 +117,7 @@ def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) ->
     Raises the errors of :func:`snapshot_entries`.
     """
     changes = key_changes(metadata, record, after, by_partition=False)
-    return _entries(changes.located, changes.deleted)
+    return hfile_entries.sort(_entries(changes))
 
 
 def entries_by_partition(
@@ -126,15 +129,20 @@ def entries_by_partition(
     Raises the errors of :func:`snapshot_entries`.
     """
     changes = key_changes(metadata, record, after, by_partition=True)
-    located, deleted = changes.located, changes.deleted
-    names = (part["partition"] for part in (record.table("files"), located, deleted))
-    found = {}
-    for partition in sorted(set().union(*(name.to_pylist() for name in names))):
-        of_it = (part.filter(pc.equal(part["partition"], partition)) for part in (located, deleted))
-        found[partition] = _entries(*of_it)
-    return found
+    parts = (changes.located, changes.deleted)  # in the order of the entries
+    partitions = pa.concat_tables(part.select(["partition"]) for part in parts)["partition"]
+    entries = pa.Table.from_batches(_entries(changes)).append_column("partition", partitions)
+    ordered = entries.sort_by([("partition", "ascending"), ("key", "ascending")])
+    columns = [plain(ordered[name]) for name in ENTRIES.names]
+    batch, start = pa.record_batch(columns, schema=ENTRIES), 0
+    found = dict.fromkeys(record.table("files")["partition"].to_pylist(), batch[:0])
+    for run in pc.value_counts(ordered["partition"]).to_pylist():  # in the order of the rows
+        found[run["values"]] = batch.slice(start, run["counts"])
+        start += run["counts"]
+    return {partition: found[partition] for partition in sorted(found)}
 
 
-def _entries(located: pa.Table, deleted: pa.Table) -> pa.RecordBatch:
-    gone = hfile_entries.deletions(record_index_records.encoded(plain(deleted["key"])))
-    return hfile_entries.sort([record_index_records.entries(located), gone])
+def _entries(changes: KeyChanges) -> list[pa.RecordBatch]:
+    """Return the entries of located keys, and those of deleted ones, unsorted."""
+    gone = hfile_entries.deletions(record_index_records.encoded(plain(changes.deleted["key"])))
+    return [record_index_records.entries(changes.located), gone]

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from indexes.registry import parse_spec
 from mdt.commit import hudi_record_index
 from mdt.hudi import secondary_index_records
+from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.key_indexes import SECONDARY_INDEX, SecondaryIndex
-from mdt.metadata.keys.key_changes import live_values, value_changes
-from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.keys.key_changes import live_values
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
@@ -82,19 +82,18 @@ def snapshot_entries(
     )
 
 
-def record_entries(
-    metadata: Metadata, record: CommitRecord, after: Snapshot, column: pa.Field
-) -> pa.RecordBatch:
+def record_entries(deleted: pa.Table, inserted: pa.Table, column: pa.Field) -> pa.RecordBatch:
     """Return the entries of the values that a record adds and removes, sorted by key.
 
     Args:
-        after: The snapshot at the record.
+        deleted, inserted: See :func:`mdt.metadata.keys.key_changes.value_changes`.
         column: The indexed column.
 
-    Raises Corrupt, Missing, and Unsupported for keys that are too long or too many.
+    Raises Unsupported for keys that are too long.
     """
-    ended, added = value_changes(metadata, record, after, column)
-    old, new = (secondary_index_records.keys(rows) for rows in (ended, added))
+    tables = (table.select([RECORD_KEY, column.name]) for table in (deleted, inserted))
+    rows = (table.rename_columns(["key", "value"]) for table in tables)
+    old, new = map(secondary_index_records.keys, rows)
     is_new = pc.invert(pc.is_in(new[0], old[0]))
     is_gone = pc.invert(pc.is_in(old[0], new[0]))
     entries = [secondary_index_records.entries(new[0].filter(is_new))]

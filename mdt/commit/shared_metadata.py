@@ -17,7 +17,7 @@ Source: Apache Hudi 1.2, ``HoodieBackedTableMetadataWriter.java``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,25 +26,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt import logs
-from mdt.commit import (
-    hudi_bloom_filters,
-    hudi_record_index,
-    hudi_secondary_index,
-    publish,
-)
-from mdt.commit.hudi_column_stats import (
-    Indexed,
-    has_all_files,
-    partition_entries,
-    record_entries,
-)
-from mdt.commit.hudi_metadata import DAMAGE, listing_changes
+from mdt.commit import hudi_record_index, hudi_secondary_index, publish
+from mdt.commit.hudi_column_stats import Indexed
+from mdt.commit.hudi_metadata import DAMAGE
 from mdt.commit.metadata_partitions import partitions_in, remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES
+from mdt.commit.record_entries import RecordEntries
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.column_stats_records import FORMS
-from mdt.hudi.file_names import ANY_LOG, parse_log
 from mdt.hudi.metadata_table_files import (
     BLOOM_FILTERS,
     BLOOM_SCHEMA,
@@ -109,6 +99,9 @@ _SCHEMAS = {
 and ``files`` has the schema of its base file.
 """
 
+Slices = Mapping[str, list[FileSlice]]
+"""Beginning of names of file groups -> their slices, in the order of their numbers."""
+
 
 def is_shared(metadata: Metadata, snapshot: Snapshot) -> bool:
     """Return True if another writer keeps a metadata table of a table that it shares with us."""
@@ -137,13 +130,14 @@ def lost_partitions_of(
 
     Raises Corrupt if the properties of the table cannot be read, and Unavailable.
     """
-    named = partitions_in(load_properties(storage).stored)
+    properties = load_properties(storage)
+    named = partitions_in(properties.stored)
     if not named:
         return named
     try:
-        table = _load(storage)
+        table = _load(storage, properties)
         table.require_in_step()
-        return named - table.kept(definition, instants)
+        return named - table.kept(definition, instants, table.slices(named & {RECORD_INDEX}))
     except DAMAGE as error:
         _warn(storage, error)
         return named
@@ -164,10 +158,11 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     if not newest.is_shared or not publish.has_instant(record):
         return
     # Hudi's writers may have made it while this one waited for the lock
-    if not partitions_in(load_properties(metadata.storage).stored):
+    properties = load_properties(metadata.storage)
+    if not partitions_in(properties.stored):
         return
     try:
-        _load(metadata.storage).add(metadata, record, newest)
+        _load(metadata.storage, properties).add(metadata, record, newest)
     except DAMAGE as error:
         if record.header["operation"] != WITHOUT_FILES:
             _warn(metadata.storage, error)
@@ -183,14 +178,14 @@ def _warn(storage: Storage, error: Exception) -> None:
     logs.METADATA.warning("%s: cannot keep Hudi's metadata table: %s", storage.url, error)
 
 
-def _load(storage: Storage) -> _SharedTable:
-    properties = load_properties(storage)
-    data = load_timeline(storage, properties)
-    table = load_metadata_table(storage)
+def _load(storage: Storage, properties: TableProperties) -> _SharedTable:
+    data = load_timeline(storage, properties)  # before that of the metadata table
+    table, definitions = storage.together(
+        partial(load_metadata_table, storage), partial(load_definitions, storage, properties)
+    )
     if table is None:
         raise Unsupported("it has no properties")
     layout = LAYOUTS[6 if properties.layout == 1 else 9]
-    definitions = load_definitions(storage, properties)
     return _SharedTable(storage, properties, data, table, layout, definitions)
 
 
@@ -242,13 +237,15 @@ class _SharedTable:
         self,
         definition: TableDefinition,
         instants: Collection[str],
-        record: CommitRecord | None = None,
+        slices: Mapping[str, Slices],
+        entries: RecordEntries | None = None,
     ) -> set[str]:
         """Return the partitions that commits can keep.
 
         Args:
-            definition: Before a commit or, with its ``record``, after it.
+            definition: Before a commit or, with its ``entries``, after it.
             instants: Instants of live files.
+            slices: Those of the record index, if there is one.
 
         Raises Corrupt and Missing.
         """
@@ -256,20 +253,23 @@ class _SharedTable:
         kept = named & {FILES}
         if definition.parsed.write_footer_bloom:
             kept |= named & {BLOOM_FILTERS}
-        if RECORD_INDEX in named and self._keeps_record_index(definition, instants):
+        if RECORD_INDEX in named and self._keeps_record_index(
+            definition, instants, slices[RECORD_INDEX]
+        ):
             kept.add(RECORD_INDEX)
             # a key that is live twice may have the same value, and then one entry for both rows
             is_once = not hudi_record_index.problem(definition)
-            if is_once and (record is None or not record.alters):
+            if is_once and (entries is None or not entries.record.alters):
                 kept.update(self._secondary(definition))
-        indexed = self._indexed(definition) if COLUMN_STATS in named else None
-        if indexed is not None and self._has_bounds(definition, indexed, record):
+        indexed = self._indexed(definition)
+        if indexed is not None and self._has_bounds(definition, entries):
             kept |= named & {COLUMN_STATS, PARTITION_STATS}
         return kept
 
-    def _keeps_record_index(self, definition: TableDefinition, instants: Collection[str]) -> bool:
+    def _keeps_record_index(
+        self, definition: TableDefinition, instants: Collection[str], prefixes: Collection[str]
+    ) -> bool:
         """Return True if commits can keep the record index, of the table or of each partition."""
-        prefixes = [*self._slices(RECORD_INDEX)]
         by_partition = bool(index_partitions(prefixes))
         if not prefixes or hudi_record_index.problem(definition, by_partition=by_partition):
             return False
@@ -305,33 +305,36 @@ class _SharedTable:
         return True  # no key has an instant
 
     def _indexed(self, definition: TableDefinition) -> Indexed | None:
-        """Return the content of the column statistics, or None if they cannot be kept.
+        """Return the content of the column statistics, or None if there are none or they cannot be
+        kept.
 
         Hudi 1.2 has two forms of timestamps in version 8, and cannot join them.
         """
-        fields = self.definitions.record(COLUMN_STATS)
+        fields = None
+        if COLUMN_STATS in partitions_in(self.properties.stored):
+            fields = self.definitions.record(COLUMN_STATS)
         indexed = None if fields is None else Indexed.of_definition(definition, fields)
         has_one_form = indexed is None or indexed.form is FORMS[9] or self.properties.layout == 1
         return indexed if has_one_form else None
 
-    def _has_bounds(
-        self, definition: TableDefinition, indexed: Indexed, record: CommitRecord | None
-    ) -> bool:
+    def _has_bounds(self, definition: TableDefinition, entries: RecordEntries | None) -> bool:
         """Return True if the column statistics get all files of a record that must be there.
 
         Bounds of partitions are joined from them, and Hudi's writers do so since version 8.
         """
-        if record is None:
+        if entries is None:
             return True
-        if record.alters:
+        if entries.record.alters:
             return False
         needs_all = self.properties.layout != 1 and bool(definition.partition_by)
         needs_all = needs_all or PARTITION_STATS in partitions_in(self.properties.stored)
-        return not needs_all or has_all_files(record, None, definition, indexed)
+        return not needs_all or entries.bounds.is_complete
 
-    def _slices(self, partition: str) -> dict[str, list[FileSlice]]:
-        path = f"{FOLDER}/{partition}"
-        return numbered_slices(self.table.state(self.storage, partition), path)
+    def slices(self, partitions: Collection[str]) -> dict[str, Slices]:
+        """Return the slices of partitions. Raises Corrupt and Missing."""
+        listed = (partial(self.table.state, self.storage, name) for name in partitions)
+        states = zip(partitions, self.storage.together(*listed), strict=True)
+        return {name: numbered_slices(state, f"{FOLDER}/{name}") for name, state in states}
 
     def add(self, metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
         """Put the log files and the instants of a record, the completed instant last."""
@@ -340,17 +343,28 @@ class _SharedTable:
             return  # an earlier publisher has put it
         self.require_in_step(record)
         after = newest if newest.seq == record.seq else metadata.state(record.seq)
-        kept = self.kept(after.definition, _instants(after), record)
-        lost = partitions_in(self.properties.stored) - kept
+        definition, secondary = after.definition, self._secondary(after.definition)
+        columns = {name: column for name, (_, column) in secondary.items()}
+        indexed = self._indexed(definition)
+        entries = RecordEntries(metadata, record, after, definition, columns, indexed)
+        named = partitions_in(self.properties.stored)
+        slices = self.slices(named & {FILES, *_SCHEMAS, *secondary})
+        kept = self.kept(definition, _instants(after), slices, entries)
+        lost = named - kept
         if lost and record.header["operation"] != WITHOUT_FILES:  # which comes before a removal
             raise Unsupported(f"commits of mdt cannot keep {', '.join(sorted(lost))}")
+        token = 0 if record.token is None else record.token  # no writer of Hudi has it
         files: list[tuple[Slice, NewFile]] = []
         contents: list[tuple[str, bytes]] = []
         for partition in sorted(kept):
-            for group, file_slice, entries in self._changes(metadata, record, after, partition):
-                older, name = self._next_log_file(record, group, file_slice)
-                data = group.log_file(entries, record.instant)
-                files.append((older, NewFile(name, len(data), len(entries))))
+            index, _ = secondary.get(partition, (None, None))
+            for group, file_slice, changed in self._changes(
+                entries, partition, slices[partition], index
+            ):
+                slice_ = _slice_of(group, file_slice)
+                older, name = table_files.next_log_file(self.layout, slice_, token, record.instant)
+                data = group.log_file(changed, record.instant)
+                files.append((older, NewFile(name, len(data), len(changed))))
                 contents.append((group.path(name), data))
         *pending, done = table_files.delta_instants(self.layout, completed, files)
         put = self.storage.put_if_absent
@@ -358,49 +372,46 @@ class _SharedTable:
         put(*done)
 
     def _changes(
-        self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
+        self,
+        entries: RecordEntries,
+        partition: str,
+        numbered: Slices,
+        index: SecondaryIndex | None,
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
-        """Yield the file groups that a record changes, and their entries, sorted by key."""
-        numbered = self._slices(partition)
+        """Yield the file groups that a record changes, and their entries, sorted by key.
+
+        Args:
+            numbered: Slices of the partition.
+            index: The secondary index, if it is one.
+        """
         if partition == RECORD_INDEX and index_partitions(numbered):
-            yield from self._changes_by_partition(metadata, record, after, numbered)
+            yield from self._changes_by_partition(entries, numbered)
             return
         slices, *others = numbered.values() or [[]]
         if others or not slices or (partition == FILES and len(slices) > 1):
             raise Corrupt("it has unknown file groups, or none", path=f"{FOLDER}/{partition}")
         if partition == FILES:
-            yield self._listing(slices[0], record)
-            return
-        index, column = self._secondary(after.definition).get(partition, (None, None))
-        if index is None:
-            entries = self._entries(metadata, record, after, partition)
-            yield from _distributed(partition, slices, entries)
+            yield self._listing(slices[0], entries)
         else:
-            entries = hudi_secondary_index.record_entries(metadata, record, after, column)
-            yield from _distributed(partition, slices, entries, index)
+            yield from _distributed(partition, slices, entries.of(partition), index)
 
     def _changes_by_partition(
-        self,
-        metadata: Metadata,
-        record: CommitRecord,
-        after: Snapshot,
-        numbered: dict[str, list[FileSlice]],
+        self, entries: RecordEntries, numbered: Slices
     ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
         """Yield the changes of a record index of each partition. Hudi's writers look for a file
         group in all partitions of the table, so new ones get one, also if they have no keys.
         """
         prefixes = index_partitions(numbered)
-        changes = hudi_record_index.entries_by_partition(metadata, record, after)
-        for path, entries in changes.items():
+        for path, changed in entries.keys_by_partition().items():
             if path in prefixes:
-                yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], entries)
+                yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], changed)
             else:
                 group = table_files.index_group(path)
-                file_slice = FileSlice(RECORD_INDEX, group.file_id, record.instant, None, ())
-                yield group, file_slice, entries
+                instant = entries.record.instant
+                yield group, FileSlice(RECORD_INDEX, group.file_id, instant, None, ()), changed
 
     def _listing(
-        self, file_slice: FileSlice, record: CommitRecord
+        self, file_slice: FileSlice, entries: RecordEntries
     ) -> tuple[Group, FileSlice, pa.RecordBatch]:
         """Return the file group of ``files``, and its entries, in the schema of its base file:
         hudi-rs 0.5 reads all files of a slice with that.
@@ -411,41 +422,12 @@ class _SharedTable:
         if file_slice.base is not None:
             path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
             schema = schema_of(hfile.open_object(self.storage, path, file_slice.base.size))
-        entries = table_files.records(*listing_changes(record), schema)
-        return Group(FILES, file_slice.file_id, schema), file_slice, entries
+        return Group(FILES, file_slice.file_id, schema), file_slice, entries.of(FILES, schema)
 
-    def _entries(
-        self, metadata: Metadata, record: CommitRecord, after: Snapshot, partition: str
-    ) -> pa.RecordBatch:
-        """Return the entries of a record in a partition besides ``files``, sorted by key."""
-        if partition == RECORD_INDEX:
-            return hudi_record_index.record_entries(metadata, record, after)
-        if partition == BLOOM_FILTERS:
-            return hudi_bloom_filters.record_entries(metadata, record, after)
-        indexed = self._indexed(after.definition)
-        assert indexed is not None, "the partition is kept"
-        entries_of = record_entries if partition == COLUMN_STATS else partition_entries
-        return entries_of(record, after.definition, indexed)
 
-    def _next_log_file(
-        self, record: CommitRecord, group: Group, file_slice: FileSlice
-    ) -> tuple[Slice, str]:
-        """Return a slice without a log file of the record, and the name of that log file."""
-        token = 0 if record.token is None else record.token  # no writer of Hudi has it
-        others = []
-        for log in file_slice.logs:
-            parsed = parse_log(log.name, ANY_LOG)
-            if parsed is not None and parsed.token != f"0-{token}-0":
-                others.append((parsed.version, log.name))
-        base_name = "" if file_slice.base is None else file_slice.base.name
-        names = tuple(name for _, name in others)
-        table = self.layout.table
-        instant = table.log_instant(file_slice.instant, record.instant)
-        version = table.log_version(max((version for version, _ in others), default=0))
-        name = group.log_name(instant, version, token)
-        if parse_log(name, ANY_LOG) is None:
-            raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
-        return Slice(group, file_slice.instant, base_name, names), name
+def _slice_of(group: Group, file_slice: FileSlice) -> Slice:
+    base_name = "" if file_slice.base is None else file_slice.base.name
+    return Slice(group, file_slice.instant, base_name, tuple(log.name for log in file_slice.logs))
 
 
 def _distributed(

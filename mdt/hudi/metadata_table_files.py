@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.errors import Unsupported
+from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import (
     avro_bodies,
     column_stats_records,
@@ -34,6 +34,7 @@ from mdt.hudi import (
 )
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.commit_metadata import NO_PREVIOUS, CommitMetadata
+from mdt.hudi.file_names import ANY_LOG, parse_log
 from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
 from mdt.hudi.metadata_record_schema import (
     BLOOM,
@@ -364,6 +365,25 @@ class Slice:
     def log_paths(self) -> list[str]:
         """Return the paths of its log files, oldest first."""
         return [self.group.path(name) for name in self.log_names]
+
+
+def next_log_file(layout: Layout1, slice_: Slice, token: int, instant: str) -> tuple[Slice, str]:
+    """Return a slice without a log file with ``token``, and the name of that log file.
+
+    Args:
+        token: Seq of the commit record, or the token of its writer.
+        instant: Instant of the commit.
+
+    Raises Corrupt if a log file has too large a number.
+    """
+    logs = {name: parse_log(name, ANY_LOG) for name in slice_.log_names}
+    others = {name: log for name, log in logs.items() if log and log.token != f"0-{token}-0"}
+    version = layout.table.log_version(max((log.version for log in others.values()), default=0))
+    log_instant = layout.table.log_instant(slice_.base_instant, instant)
+    name = slice_.group.log_name(log_instant, version, token)
+    if parse_log(name, ANY_LOG) is None:
+        raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
+    return replace(slice_, log_names=tuple(others)), name
 
 
 @dataclass(frozen=True, slots=True)

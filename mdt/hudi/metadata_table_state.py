@@ -16,6 +16,7 @@ from itertools import chain
 from mdt.hudi.metadata_table_files import (
     FILES,
     INDEX_SCHEMA,
+    PARTITION_STATS,
     RECORD_INDEX,
     Group,
     Layout1,
@@ -234,6 +235,7 @@ def _files_of(
     slice_ = Slice(group, newest, bases[newest], log_names)
     log_bytes = sum(sizes[name] for name in log_names)
     is_small = log_bytes < _LOG_SHARE_MIN * sizes[bases[newest]]
+    is_small |= group.partition == PARTITION_STATS  # its base file is made from all data files
     is_due = len(log_names) >= (_LOGS_MAX if is_small else _LOGS_MIN)
     if log_names and not is_due:
         is_due = sum(end >= newest for end in ends.values()) > _SLICE_COMMITS_MAX
@@ -265,11 +267,6 @@ def _order(name: str) -> tuple[str, int]:
     match = _LOG.fullmatch(name)
     assert match is not None, name
     return match["base"], int(match["version"])
-
-
-def version_of(name: str) -> int:
-    """Return the number in the name of a log file."""
-    return _order(name)[1]
 
 
 def is_file(name: str) -> bool:

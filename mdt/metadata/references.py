@@ -15,6 +15,7 @@ from mdt.errors import Corrupt
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import FILES
 from mdt.metadata.log.checkpoint_columns import no_rows
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.contract import ObjectInfo
@@ -122,6 +123,17 @@ def hudi_files(metadata: Metadata, snapshot: Snapshot) -> dict[str, dict[str, in
             if name not in names and paths.MERGED_MARK not in name:
                 names[name] = metadata.storage.size(paths.data_file(partition, name)) or 0
     return listing
+
+
+def cleaned_hudi_files(record: CommitRecord) -> list[tuple[str, str]]:
+    """Return the partition path and the name of each file that Hudi knows and a cleaning releases.
+
+    >>> released = pa.table({"path": ["city=a/f.parquet", "g.parquet"]})
+    >>> cleaned_hudi_files(CommitRecord(7, {}, {"cleaned": released}))
+    [('city=a', 'f.parquet'), ('', 'g.parquet')]
+    """
+    parts = (path.rpartition("/") for path in record.table("cleaned")["path"].to_pylist())
+    return [(partition, name) for partition, _, name in parts if not paths.is_merged(name)]
 
 
 def file_and_attachment_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:

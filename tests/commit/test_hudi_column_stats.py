@@ -15,7 +15,7 @@ import mdt
 from mdt.commit import hudi_column_stats, hudi_metadata
 from mdt.commit.metadata_partitions import PARTITIONS
 from mdt.errors import Corrupt
-from mdt.hudi import column_stats_records
+from mdt.hudi import column_stats_records, metadata_table_state
 from mdt.hudi.column_stats_records import FORMS, FileKeys
 from mdt.hudi.file_names import BASE, LOG
 from mdt.hudi.index_definitions import DEFINITIONS
@@ -100,7 +100,8 @@ def test_each_stored_file_has_bounds_after_every_commit_of_a_random_history(kind
 
 
 @pytest.mark.parametrize("kind", [MOR, COW])
-def test_bounds_of_partitions_contain_their_rows_after_every_commit(kind):
+def test_bounds_of_partitions_contain_their_rows_after_every_commit(kind, monkeypatch):
+    monkeypatch.setattr(metadata_table_state, "_LOGS_MAX", 12)
     on = {"hoodie.metadata.index.partition.stats.enable": "true", VERSION: "9"}
     storage, table = table_with_option(kind, **on)
     values = 0
@@ -113,6 +114,19 @@ def test_bounds_of_partitions_contain_their_rows_after_every_commit(kind):
     assert table.check().ok
     table.upsert(rows([1], 99, float("nan")))  # a file without usable bounds
     assert partitions(storage) == ["files"]
+
+
+def test_bounds_of_partitions_are_seldom_merged_as_that_takes_all_files():
+    on = {"hoodie.metadata.index.partition.stats.enable": "true", VERSION: "9"}
+    storage, table = table_with_option(MOR, **on)
+    for ts in range(14):
+        table.upsert(rows(range(6), ts, 1.0))
+
+    def merged(partition):
+        listed = storage.list(f".hoodie/metadata/{partition}")
+        return [i.path for i in listed if i.path.endswith(".hfile") and "_00000000" not in i.path]
+
+    assert merged("files") and not merged("partition_stats")
 
 
 def test_partitions_have_no_bounds_beside_a_binary_column():
@@ -193,17 +207,17 @@ def test_few_commits_look_at_all_files_for_statistics_that_were_left_out(monkeyp
     storage, table = table_with_option(**{VERSION: "9"})
     table.upsert(rows(range(6), 1, 1.0))
     table.upsert(rows([4], 2, float("nan")))
-    complete, tried = hudi_column_stats.has_all_files, []
+    live, tried = hudi_column_stats.Bounds.of_snapshot, []
 
-    def counted(record, before, definition):
-        tried.append((record.seq, before is not None))
-        return complete(record, before, definition)
+    def counted(snapshot, definition):
+        tried.append(snapshot.seq)
+        return live(snapshot, definition)
 
-    monkeypatch.setattr(hudi_column_stats, "has_all_files", counted)
+    monkeypatch.setattr(hudi_column_stats.Bounds, "of_snapshot", counted)
     monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 5)
     for ts in range(3, 9):
         table.upsert(rows([1], ts, 1.0))
-    assert tried == [(5, True)]
+    assert tried == [4]
     assert partitions(storage) == ["files"] and table.check().ok
 
 

@@ -530,6 +530,16 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(commits,
         count("crashes of commits with a record index")
 
 
+def test_an_index_is_left_out_if_a_commit_moves_too_many_keys(monkeypatch):
+    storage, table = new_table(MOR, "record", [], **ON)
+    table.upsert(rows(random.Random(1), 9))
+    monkeypatch.setattr(key_changes_module, "LOCATIONS_BYTES_MAX", 2_000)
+    table.upsert(rows(random.Random(2), 9))
+    assert partitions(storage) == ["files", "record_index"]
+    table.upsert(rows(random.Random(3), 60))
+    assert partitions(storage) == ["files"] and table.check().ok
+
+
 def test_a_partition_that_cannot_be_made_leaves_the_index(monkeypatch):
     storage, table = new_table(MOR, "record", [], **{**ON, "mdt.hudi.column.stats": True})
     table.upsert(rows(random.Random(1), 9))

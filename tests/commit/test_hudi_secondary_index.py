@@ -131,6 +131,34 @@ def test_the_indexes_have_each_value_after_every_commit(kind):
     assert any(".log." not in i.path for i in storage.list(folder)), "it was compacted"
 
 
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_commit_reads_changed_rows_once_for_all_indexes_and_copied_rows_never(kind, monkeypatch):
+    draw = random.Random(5)
+    _, table = create(kind)
+    table.upsert(rows(draw, 50))
+    read, whole = [], key_changes._read
+
+    def counted(metadata, definition, segment, chosen, schema):
+        if len(schema) > 1:
+            read.append((sorted(schema.names[1:]), int(chosen.sum())))
+        return whole(metadata, definition, segment, chosen, schema)
+
+    monkeypatch.setattr(key_changes, "_read", counted)
+    old = table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
+    changed = rows(draw, 7)
+    replaced = len({*changed["id"].to_pylist()} & {*old})
+    table.upsert(changed)
+    assert read == [(sorted(INDEXED), replaced), (sorted(INDEXED), 7)]
+    read.clear()
+    table.cluster(["price"])
+    if kind == MOR:
+        table.upsert(rows(draw, 1))
+        read.clear()
+        table.compact()
+    assert read == []
+    assert table.check().ok
+
+
 def test_an_index_follows_the_bitmap_indexes_and_the_options():
     draw = random.Random(1)
     storage, table = create()

@@ -29,12 +29,14 @@ from mdt.hudi import properties
 from mdt.hudi.metadata_table_files import LAYOUTS
 from mdt.hudi.read.index_partition import IndexPartition
 from mdt.hudi.read.key_indexes import load_key_indexes
+from mdt.hudi.read.loading import load_properties
 from mdt.hudi.timeline import REQUESTED, Instant, instant_us
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.slow import CountingStorage
 
 ALL = {"files", "column_stats", "record_index"}
 OPTIONS = {
@@ -71,7 +73,7 @@ def problems(storage):
 
 
 def read_partition(storage, name):
-    table = shared_metadata._load(storage)
+    table = shared_metadata._load(storage, load_properties(storage))
     return IndexPartition(storage, table.table, table.data, name)
 
 
@@ -102,6 +104,28 @@ def test_it_has_the_files_and_the_keys_after_each_commit_of_two_writers(version,
             assert problems(storage) == (), turn
     assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
     assert t.check().ok
+
+
+@versions
+def test_a_commit_waits_as_often_for_new_keys_in_many_partitions_as_in_one(version):
+    """It looks for older commits, reads both properties and both timelines, lists the files, reads
+    the schema of a base file and the keys, and puts log files and instants.
+    """
+
+    def waits(cities):
+        storage = CountingStorage(shared(version))
+        t = mdt.open(storage)
+        for turn in range(2):
+            made = len(storage.made)
+            new_rows = batch([100 + 10 * turn + n for n in range(len(cities))], turn)
+            t.upsert(new_rows.set_column(1, "city", pa.array(cities)))
+        last = storage.made[made:]
+        committed = max(
+            at for at, operation in last if "put_if_absent .hoodie/.mdt/log" in operation
+        )
+        return max(at for at, operation in last if FOLDER in operation) - committed
+
+    assert waits(["c"]) == waits([f"c{n}" for n in range(8)]) == 11
 
 
 @versions
@@ -323,7 +347,8 @@ def changed(rows, draw, **columns):
 
 def set_instants_in_utc(folder):
     """Change the record index of a fixture, whose instants were in a zone with DST."""
-    table = shared_metadata._load(LocalStorage(str(folder)))
+    storage = LocalStorage(str(folder))
+    table = shared_metadata._load(storage, load_properties(storage))
     known = {instant_us(instant) // 1000 for instant in table.data.completed}
 
     def change(key, record):

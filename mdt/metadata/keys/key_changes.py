@@ -7,8 +7,9 @@ and the key maps of its files, and only the keys in the answer are read from dat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -19,7 +20,7 @@ from indexes.base import UInt64Array
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.record_index_records import LOCATIONS
-from mdt.limits import HFILE_ENTRIES_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.limits import HFILE_ENTRIES_BYTES_MAX, LOCATIONS_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.key_map import build
 from mdt.metadata.files.paths import commit as record_path
@@ -62,6 +63,13 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.position)
 
+    @property
+    def mask(self) -> Bools:
+        """A mask of the rows of the file."""
+        chosen = np.zeros(self.segment.rows, np.bool_)
+        chosen[self.position] = True
+        return chosen
+
     def rows(self, chosen: Bools) -> _Rows:
         """Return the chosen rows."""
         return _Rows(self.segment, self.position[chosen], self.hi[chosen], self.lo[chosen])
@@ -76,17 +84,13 @@ def key_changes(
         after: The snapshot at the record.
         by_partition: A key that moves to another partition is deleted in the one where it was.
 
-    Raises Corrupt, and Missing if a file was cleaned since.
+    Raises Corrupt, Missing if a file was cleaned since, and Unsupported for too many keys.
     """
     before = metadata.state(record.seq - 1)
-    old: dict[str, list[_Rows]] = {}
-    new: dict[str, list[_Rows]] = {}
-    for segment, chosen in _ended_rows(record, before):
-        rows = _rows(metadata, before, segment, chosen)
-        old.setdefault(segment.file_id, []).append(rows)
-    for segment, chosen in _added_rows(record, after):
-        rows = _rows(metadata, after, segment, chosen)
-        new.setdefault(segment.file_id, []).append(rows)
+    each = metadata.storage.each
+    old_rows = (partial(_rows, metadata, before, *rows) for rows in _ended_rows(record, before))
+    new_rows = (partial(_rows, metadata, after, *rows) for rows in _added_rows(record, after))
+    old, new = _by_group(each(old_rows)), _by_group(each(new_rows))
     moved_in, moved_out = dict[str, list[_Rows]](), dict[str, list[_Rows]]()
     stayed = dict[str, list[_Rows]]()
     for group in sorted({*old, *new}):
@@ -100,46 +104,65 @@ def key_changes(
         others = _without_common(stayed.get(scope, []), gone)[0]
         named = _without_common(stayed.get(scope, []), others)[0]
         moved_in.setdefault(scope, []).extend(named)
-    located, deleted = [LOCATIONS.empty_table()], [KEYS.empty_table()]
-    for rows in chain.from_iterable(moved_in.values()):
-        located.append(_locations(_keys(metadata, rows), rows.segment))
-    for scope, parts in moved_out.items():
-        for rows in _without_common(parts, moved_in.get(scope, []))[0]:
-            keys = _keys(metadata, rows)
-            partition = pa.repeat(rows.segment.partition, len(keys))
-            deleted.append(pa.table([keys, partition], schema=KEYS))
-    return KeyChanges(pa.concat_tables(located), pa.concat_tables(deleted))
-
-
-def value_changes(
-    metadata: Metadata, record: CommitRecord, after: Snapshot, column: pa.Field
-) -> tuple[pa.Table, pa.Table]:
-    """Return the record keys and the values of a column in the rows that ``record`` ends, and in
-    those that it adds -> ``key`` and ``value`` each. O(these rows).
-
-    Args:
-        after: The snapshot at the record.
-        column: A column of the table.
-
-    Raises the errors of :func:`key_changes`, and Unsupported if they take too much memory.
-    """
-    ended = _ended_rows(record, metadata.state(record.seq - 1))
-    definition = after.definition
-    return (
-        _values(metadata, definition, ended, column),
-        _values(metadata, definition, _added_rows(record, after), column),
+    located = (
+        partial(_locations, metadata, rows.segment, rows.mask) for rows in chain(*moved_in.values())
+    )
+    ended = chain.from_iterable(
+        _without_common(parts, moved_in.get(scope, []))[0] for scope, parts in moved_out.items()
+    )
+    deleted = (partial(_deleted, metadata, rows.segment, rows.mask) for rows in ended)
+    return KeyChanges(
+        joined(each(located), LOCATIONS, LOCATIONS_BYTES_MAX),
+        joined(each(deleted), KEYS, LOCATIONS_BYTES_MAX),
     )
 
 
+def joined(parts: Iterable[pa.Table], schema: pa.Schema, bytes_max: int) -> pa.Table:
+    """Return tables as one -> ``schema``.
+
+    Raises Unsupported if they have more than ``bytes_max`` bytes.
+
+    >>> joined([], KEYS, 100).num_rows
+    0
+    """
+    tables, size = [schema.empty_table()], 0
+    for part in parts:
+        tables.append(part)
+        size += part.nbytes
+        if size > bytes_max:
+            raise Unsupported(f"{', '.join(schema.names)} have more than {bytes_max:,} bytes")
+    return pa.concat_tables(tables)
+
+
+def value_changes(
+    metadata: Metadata, record: CommitRecord, after: Snapshot, columns: Iterable[pa.Field]
+) -> tuple[pa.Table, pa.Table]:
+    """Return the record keys and the values of columns in the rows that ``record`` deletes, and in
+    those that it inserts -> RECORD_KEY and the columns each. O(these rows).
+
+    Rows that it copies, as compactions and clusterings do, are not read.
+
+    Args:
+        after: The snapshot at the record.
+        columns: Columns of the table.
+
+    Raises the errors of :func:`key_changes`, and Unsupported if they take too much memory.
+    """
+    deleted = _deleted_rows(record, metadata.state(record.seq - 1), frozenset())
+    inserted, definition = _inserted_rows(record, after), after.definition
+    schema = pa.schema({RECORD_KEY: pa.string()} | {field.name: field.type for field in columns})
+    old, new = (_values(metadata, definition, rows, schema) for rows in (deleted, inserted))
+    return old, new
+
+
 def live_locations(metadata: Metadata, snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Yield the locations of all keys of a snapshot, a file at a time -> LOCATIONS.
+    """Return the locations of all keys of a snapshot, a file at a time -> LOCATIONS.
 
     Raises Corrupt and Missing.
     """
-    for number in snapshot.live_numbers.tolist():
-        segment, live = snapshot.segment(number), _live(snapshot, number)
-        if live.any():
-            yield _locations(_read_keys(metadata, segment, live), segment)
+    return metadata.storage.each(
+        partial(_locations, metadata, segment, live) for segment, live in _live_rows(snapshot)
+    )
 
 
 def live_values(
@@ -154,27 +177,29 @@ def live_values(
 
     Raises Corrupt, Missing, and Unsupported if they take too much memory.
     """
-    numbers = snapshot.live_numbers.tolist()
-    rows = ((snapshot.segment(number), _live(snapshot, number)) for number in numbers)
-    with_rows = (one for one in rows if one[1].any())
-    return _values(metadata, definition, with_rows, column)
+    schema = pa.schema([_RECORD_KEY, column])
+    values = _values(metadata, definition, _live_rows(snapshot), schema)
+    return values.rename_columns(["key", "value"])
 
 
 def _values(
     metadata: Metadata,
     definition: TableDefinition,
     rows: Iterable[tuple[Segment, Bools]],
-    column: pa.Field,
+    schema: pa.Schema,
 ) -> pa.Table:
-    schema = pa.schema([_RECORD_KEY, column])
-    parts, size = [schema.empty_table()], 0
-    for segment, chosen in rows:
-        parts.append(_read(metadata, definition, segment, chosen, schema).cast(schema))
-        size += parts[-1].nbytes
-        if size > HFILE_ENTRIES_BYTES_MAX:  # escaped, they have at most twice as many
-            limit = f"{HFILE_ENTRIES_BYTES_MAX:,} bytes"
-            raise Unsupported(f"record keys and values of {column.name!r} have more than {limit}")
-    return pa.concat_tables(parts).rename_columns(["key", "value"])
+    parts = (_read(metadata, definition, *chosen, schema).cast(schema) for chosen in rows)
+    return joined(
+        parts, schema, HFILE_ENTRIES_BYTES_MAX
+    )  # escaped, they have at most twice as many
+
+
+def _live_rows(snapshot: Snapshot) -> Iterator[tuple[Segment, Bools]]:
+    """Yield all files with live rows, with a mask of these."""
+    for number in snapshot.live_numbers.tolist():
+        chosen = _live(snapshot, number)
+        if chosen.any():
+            yield snapshot.segment(number), chosen
 
 
 def _live(snapshot: Snapshot, number: int) -> Bools:
@@ -204,23 +229,54 @@ def _added_rows(record: CommitRecord, after: Snapshot) -> Iterator[tuple[Segment
             yield after.segment(number), chosen
 
 
+def _inserted_rows(record: CommitRecord, after: Snapshot) -> Iterator[tuple[Segment, Bools]]:
+    """Yield the files that a record adds, with a mask of their live rows that it did not copy."""
+    fresh = record.table("fresh")
+    ordinals, vectors = (fresh[name].to_pylist() for name in ("segment", "positions"))
+    new_in = dict(zip(ordinals, vectors, strict=True))
+    for segment, chosen in _added_rows(record, after):
+        ordinal = segment.id % SEGMENTS_PER_COMMIT_MAX
+        if ordinal in new_in:
+            chosen &= _mask(segment, new_in[ordinal], record)
+        if chosen.any():
+            yield segment, chosen
+
+
 def _ended_rows(record: CommitRecord, before: Snapshot) -> Iterator[tuple[Segment, Bools]]:
     """Yield files with a mask of the rows that were live before a record and are not after it."""
-    removed = set(record.table("removed")["segment"].to_pylist())
+    removed = frozenset(record.table("removed")["segment"].to_pylist())
     for number in _numbers(before, removed):
         chosen = _live(before, number)
         if chosen.any():
             yield before.segment(number), chosen
+    yield from _deleted_rows(record, before, removed)
+
+
+def _deleted_rows(
+    record: CommitRecord, before: Snapshot, left_out: Container[int]
+) -> Iterator[tuple[Segment, Bools]]:
+    """Yield files with a mask of the rows that a record deletes.
+
+    Args:
+        left_out: Ids of segments to leave out.
+    """
     vectors = record.table("vectors")
     pairs = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
-    dead_in = {segment: data for segment, data in pairs if segment not in removed}
+    dead_in = {segment: data for segment, data in pairs if segment not in left_out}
     for number in _numbers(before, dead_in):
         segment = before.segment(number)
-        ended = positions(dead_in[segment.id], segment.rows, path=record_path(record.seq))
-        chosen = np.zeros(segment.rows, np.bool_)
-        chosen[np.asarray(ended.to_array())] = True
+        chosen = _mask(segment, dead_in[segment.id], record)
         if chosen.any():
             yield segment, chosen
+
+
+def _mask(segment: Segment, data: bytes, record: CommitRecord) -> Bools:
+    """Return a mask of positions that a record has of a segment."""
+    chosen = np.zeros(segment.rows, np.bool_)
+    chosen[np.asarray(positions(data, segment.rows, path=record_path(record.seq)).to_array())] = (
+        True
+    )
+    return chosen
 
 
 def _numbers(snapshot: Snapshot, ids: Collection[int]) -> list[int]:
@@ -245,6 +301,14 @@ def _rows(metadata: Metadata, snapshot: Snapshot, segment: Segment, chosen: Bool
     position = np.asarray(stored.position).astype(np.int64)
     selected = chosen[position]
     return _Rows(segment, position[selected], stored.hi[selected], stored.lo[selected])
+
+
+def _by_group(parts: Iterable[_Rows]) -> dict[str, list[_Rows]]:
+    """Return rows by their file group."""
+    found: dict[str, list[_Rows]] = {}
+    for rows in parts:
+        found.setdefault(rows.segment.file_id, []).append(rows)
+    return found
 
 
 def _without_common(old: Sequence[_Rows], new: Sequence[_Rows]) -> tuple[list[_Rows], list[_Rows]]:
@@ -285,16 +349,16 @@ def _in_runs(
     return order, np.concatenate([[0], np.cumsum(differs_hi | differs_lo)])
 
 
-def _keys(metadata: Metadata, rows: _Rows) -> pa.Array:
-    chosen = np.zeros(rows.segment.rows, np.bool_)
-    chosen[rows.position] = True
-    return _read_keys(metadata, rows.segment, chosen)
-
-
-def _locations(keys: pa.Array, segment: Segment) -> pa.Table:
+def _locations(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Table:
+    keys = _read_keys(metadata, segment, chosen)
     texts = segment.partition, segment.file_id, segment.instant
     places = [pa.repeat(text, len(keys)) for text in texts]
     return pa.table([keys, *places], schema=LOCATIONS)
+
+
+def _deleted(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Table:
+    keys = _read_keys(metadata, segment, chosen)
+    return pa.table([keys, pa.repeat(segment.partition, len(keys))], schema=KEYS)
 
 
 def _read_keys(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Array:
