@@ -120,7 +120,7 @@ def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind
         assert FILES in partitions(whole) and "record_index" in partitions(whole)
         for at, operation in enumerate(operations, 1):
             for who in ("hudi", "mdt"):
-                path = tmp_path / f"{who}-{at}"
+                path = tmp_path / f"{who}-{at}" / start.name  # which is the name of the table
                 shutil.copytree(start, path)
                 dies(path, made, at)
                 hudi.create(path, version, kind, writer)
