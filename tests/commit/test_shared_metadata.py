@@ -29,6 +29,7 @@ from mdt.hudi import properties
 from mdt.hudi.metadata_table_files import LAYOUTS
 from mdt.hudi.read.index_partition import IndexPartition
 from mdt.hudi.read.key_indexes import load_key_indexes
+from mdt.hudi.read.loading import load_properties
 from mdt.hudi.timeline import REQUESTED, Instant, instant_us
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
@@ -72,7 +73,7 @@ def problems(storage):
 
 
 def read_partition(storage, name):
-    table = shared_metadata._load(storage)
+    table = shared_metadata._load(storage, load_properties(storage))
     return IndexPartition(storage, table.table, table.data, name)
 
 
@@ -346,7 +347,8 @@ def changed(rows, draw, **columns):
 
 def set_instants_in_utc(folder):
     """Change the record index of a fixture, whose instants were in a zone with DST."""
-    table = shared_metadata._load(LocalStorage(str(folder)))
+    storage = LocalStorage(str(folder))
+    table = shared_metadata._load(storage, load_properties(storage))
     known = {instant_us(instant) // 1000 for instant in table.data.completed}
 
     def change(key, record):
