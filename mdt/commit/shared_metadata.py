@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mdt import logs
 from mdt.commit import hudi_record_index, hudi_secondary_index, publish
@@ -291,8 +291,6 @@ class _SharedTable:
 
         Hudi's writers take a key with another instant for new, and insert its row again.
         """
-        times = [date_us(instant) // 1000 for instant in {*self.data.completed, *instants}]
-        known = pa.array(times, pa.int64())
         index = IndexPartition(self.storage, self.table, self.data, RECORD_INDEX)
         groups = ((p, number) for p in index.prefixes() for number in range(index.size(p)))
         for group in (index.group(*place) for place in groups):
@@ -301,7 +299,9 @@ class _SharedTable:
                 files.append((group.base, schema_of(group.base)))
             sampled = [sampled_times(file, schema) for file, schema in files if file.count]
             if sampled:
-                return bool(pc.any(pc.is_in(pa.concat_arrays(sampled), known)).as_py())
+                times = {*pa.concat_arrays(sampled).to_pylist()}
+                known = chain(self.data.completed, instants)  # often the first one is among them
+                return any(date_us(instant) // 1000 in times for instant in known)
         return True  # no key has an instant
 
     def _indexed(self, definition: TableDefinition) -> Indexed | None:

@@ -298,6 +298,30 @@ def cost_of_an_upsert(version, **options):
     return len(storage.made) - before[0], storage.rounds - before[1]
 
 
+def test_a_commit_reads_keys_and_values_of_many_files_at_once_for_hudis_indexes():
+    """It waits once for the keys of all new files, and once for the values of deleted rows, and of
+    new ones.
+    """
+
+    def waits(files, **options):
+        storage = CountingStorage(MemoryStorage())
+        schema = pa.schema([("id", pa.string()), ("c", pa.string()), ("n", pa.int64())])
+        own = {"mdt.table.version": 9, "mdt.services.auto": False, "mdt.small.file.bytes": 0}
+        settings = {"partition_by": ["c"], "scope": "table", "indexes": ["bitmap(n)"]}
+        table = mdt.create(storage, schema, "id", options=own | options, **settings)
+        cities = ["c0", *(f"c{n}" for n in range(files))]
+        for turn in range(4):
+            before, numbers = storage.rounds, [turn] * len(cities)
+            ids = ["x", *(f"k{turn}-{n}" for n in range(files))]
+            table.upsert({"id": ids, "c": cities, "n": numbers})
+        return storage.rounds - before
+
+    indexes = {"mdt.hudi.metadata": True, "mdt.hudi.record.index": True}
+    indexes["mdt.hudi.secondary.index"] = True
+    for files in (1, 8):
+        assert waits(files, **indexes) - waits(files, **{"mdt.hudi.metadata": False}) == 6
+
+
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize(
     ("partitions", "requests", "waits"),

@@ -188,10 +188,10 @@ def _values(
     rows: Iterable[tuple[Segment, Bools]],
     schema: pa.Schema,
 ) -> pa.Table:
-    parts = (_read(metadata, definition, *chosen, schema).cast(schema) for chosen in rows)
-    return joined(
-        parts, schema, HFILE_ENTRIES_BYTES_MAX
-    )  # escaped, they have at most twice as many
+    reads = (partial(_read, metadata, definition, *chosen, schema) for chosen in rows)
+    parts = (part.cast(schema) for part in metadata.storage.each(reads))
+    # escaped, they have at most twice as many bytes
+    return joined(parts, schema, HFILE_ENTRIES_BYTES_MAX)
 
 
 def _live_rows(snapshot: Snapshot) -> Iterator[tuple[Segment, Bools]]:
