@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import subprocess
 from importlib import import_module
 from pathlib import Path
 
@@ -31,6 +32,16 @@ JAVA = tidy.load(ROOT, "mdt", ends="java")
 def test_every_file_keeps(rule, modules):
     assert modules
     assert not [breach for module in modules for breach in rule(module)]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
+def test_no_large_file_is_committed():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert len(paths) > 1000
+    assert not [path for path in paths if path.is_file() and path.stat().st_size > 1_000_000]
 
 
 def test_mdt_and_indexes_are_read_once():
