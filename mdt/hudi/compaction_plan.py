@@ -22,6 +22,10 @@ from mdt.hudi.avro import (
 )
 
 _SYNC = b"mdt.compaction/1"
+_METRICS = {"TOTAL_LOG_FILES_SIZE": 0.0}
+"""Hudi 1.2 cannot go on with a pending compaction of another writer without this metric. It copies
+the number into its statistics (``FileGroupReaderBasedMergeHandle.java``).
+"""
 
 
 def encode(operations: Sequence[Mapping[str, Any]]) -> bytes:
@@ -34,7 +38,8 @@ def encode(operations: Sequence[Mapping[str, Any]]) -> bytes:
     """
     plan = {
         "operations": [
-            {"metrics": {}, "bootstrapFilePath": None, **operation} for operation in operations
+            {"metrics": _METRICS, "bootstrapFilePath": None, **operation}
+            for operation in operations
         ],
         "extraMetadata": None,
         "version": 1,

@@ -1,9 +1,12 @@
 """A writer of ours dies at each change of storage in a commit that keeps Hudi's metadata table. Hudi
 reads the rows before or after the commit, and after the next write, of Hudi or of mdt, the new ones.
+
+MDT_HUDI_CRASH_FROM is the number of the first change, by default 1.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +28,7 @@ from mdt.hudi.metadata_table_files import FILES
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
+FIRST = int(os.environ.get("MDT_HUDI_CRASH_FROM", "1"))
 READER = BY_INDEX | SKIPPING
 KEPT = {
     **{name: "true" for name in READER if name.startswith("hoodie.metadata")},

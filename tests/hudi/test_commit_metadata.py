@@ -171,3 +171,5 @@ def test_a_compaction_plan_reads_back_and_is_deterministic():
     (plan,) = fastavro.reader(BytesIO(data))
     assert [{key: operation[key] for key in PLAN[0]} for operation in plan["operations"]] == PLAN
     assert (plan["version"], plan["preserveHoodieMetadata"]) == (1, True)
+    metrics = [operation["metrics"] for operation in plan["operations"]]
+    assert metrics == [{"TOTAL_LOG_FILES_SIZE": 0}], "without it, Hudi's writers cannot go on"
