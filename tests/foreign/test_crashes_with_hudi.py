@@ -1,4 +1,4 @@
-"""A writer of ours dies at each change of storage in a commit that keeps Hudi's metadata table. Hudi
+"""A process of ours dies at each change of storage in a commit that keeps Hudi's metadata table. Hudi
 reads the rows before or after the commit, and after the next write, of Hudi or of mdt, the new ones.
 
 MDT_HUDI_CRASH_FROM is the number of the first change, by default 1.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from mdt.hudi.metadata_table_files import FILES
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
+COMPACTION = "call run_compaction(op => 'scheduleAndExecute', table => '{t}')"
 FIRST = int(os.environ.get("MDT_HUDI_CRASH_FROM", "1"))
 READER = BY_INDEX | SKIPPING
 KEPT = {
@@ -43,12 +45,12 @@ KEPT_9 = {
 }
 
 
-def make(path: Path, rows: pa.Table, version: int, kind: str, *, merges: bool) -> None:
-    """Make a table with some commits.
+UPSERT, MERGE, COMPACT = "upsert", "upsert that merges", "compaction"
+"""What dies: an upsert, one that compacts the metadata table, too, or a compaction of the table."""
 
-    Args:
-        merges: The next commit is to compact the metadata table.
-    """
+
+def make(path: Path, rows: pa.Table, version: int, kind: str, action: str) -> None:
+    """Make a table with some commits, so that the next commit is ``action``."""
     table = mdt.create(
         path,
         rows.schema,
@@ -62,23 +64,24 @@ def make(path: Path, rows: pa.Table, version: int, kind: str, *, merges: bool) -
         options=KEPT | (KEPT_9 if version == 9 else {}),
     )
     table.insert(rows)
-    for ts in range(100, 109 if merges else 102):
+    for ts in range(100, 109 if action == MERGE else 102):
         changed = rows.slice(ts % 10, 20).set_column(
             rows.schema.get_field_index("ts"), "ts", pa.repeat(pa.scalar(ts, pa.int64()), 20)
         )
         table.upsert(changed)
 
 
-def dies(path: Path, rows: pa.Table, at: int) -> list[str]:
-    """Upsert and insert rows with a writer that dies before change ``at`` of the storage, 0 for
-    never. Return the changes.
+def dies(path: Path, rows: pa.Table, action: str, at: int) -> list[str]:
+    """Compact the table, or upsert and insert rows, with a process that dies before change ``at``
+    of the storage, 0 for never. Return the changes.
     """
     storage = FaultyStorage(LocalStorage(path, durable=False), at, "before")
     changed = rows.slice(5, 10).to_pylist()
     changed = [{**row, "ts": 500, "v": 5000 + n} for n, row in enumerate(changed)]
     changed += [{**changed[0], "id": "new"}, {**changed[1], "city": "elsewhere"}]
     try:
-        mdt.open(storage).upsert(changed)
+        table = mdt.open(storage)
+        table.compact() if action == COMPACT else table.upsert(changed)
     except Crash:
         pass
     return storage.operations
@@ -101,36 +104,42 @@ def values_of(rows: pa.Table) -> Mapping[str, tuple[object, ...]]:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize(
-    ("version", "kind"), [(6, "MERGE_ON_READ"), (9, "COPY_ON_WRITE"), (9, "MERGE_ON_READ")]
+    ("version", "kind", "action"),
+    [
+        *product([6, 9], ["MERGE_ON_READ"], [UPSERT, MERGE, COMPACT]),
+        *product([9], ["COPY_ON_WRITE"], [UPSERT, MERGE]),
+    ],
 )
-def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind, merges, tmp_path):
+def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind, action, tmp_path):
     writer = {**METADATA_TABLE, **WRITER, **SKIPPING, **hudi_options(["city"])}
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(tmp_path / "made", version, kind, hudi_options(["city"]))
         hudi.call(tmp_path / "made", "insert", list(range(60)), 10)
         made = mdt.open(tmp_path / "made").scan().to_arrow()
         whole, start = tmp_path / "whole", tmp_path / "start"
-        make(start, made, version, kind, merges=merges)
+        make(start, made, version, kind, action)
         shutil.copytree(start, whole)
-        operations = dies(whole, made, 0)
+        operations = dies(whole, made, action, 0)
         is_compaction = [".compaction.requested" in name for name in operations]
-        assert any(is_compaction) == merges
+        assert any(is_compaction) == (action != UPSERT)
         hudi.create(whole, version, kind, writer)
         hudi.create(start, version, kind, writer)
         states = [values_of(read(hudi, path, version, kind)) for path in (start, whole)]
-        assert states[0] != states[1]
+        assert (states[0] != states[1]) == (action != COMPACT)
         assert FILES in partitions(whole) and "record_index" in partitions(whole)
         for at, operation in enumerate(operations, 1):
             for who in ("hudi", "mdt"):
                 path = tmp_path / f"{who}-{at}" / start.name  # which is the name of the table
                 shutil.copytree(start, path)
-                dies(path, made, at)
+                dies(path, made, action, at)
                 hudi.create(path, version, kind, writer)
                 before = hudi.rows(path)
                 assert difference(hudi.rows(path, **READER), before) == EQUAL, operation
                 assert values_of(before) in states, operation
+                if who == "hudi" and action == COMPACT:
+                    hudi.call(path, "sql", COMPACTION)
+                    hudi.call(path, "sql", "drop table {t}")  # the next one has its name
                 after = write(hudi, path, made, who)
                 found = values_of(read(hudi, path, version, kind))
                 assert found in [state | after for state in states], f"{who} after {at} {operation}"
