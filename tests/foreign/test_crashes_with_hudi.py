@@ -128,7 +128,7 @@ def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind
         states = [values_of(read(hudi, path, version, kind)) for path in (start, whole)]
         assert (states[0] != states[1]) == (action != COMPACT)
         assert FILES in partitions(whole) and "record_index" in partitions(whole)
-        for at, operation in enumerate(operations, 1):
+        for at, operation in enumerate(operations[FIRST - 1 :], FIRST):
             for who in ("hudi", "mdt"):
                 path = tmp_path / f"{who}-{at}" / start.name  # which is the name of the table
                 shutil.copytree(start, path)
