@@ -540,7 +540,11 @@ def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
     assert bag(pa.Table.from_batches(batches).select(t.schema.names)) == rows_of(t)
     assert len(rows_of(t)) == len(before) - 1
     assert rows_of(mdt.open(HiddenMetadata(t.storage))) == rows_of(t)
-    assert t.check().ok
+    if name.endswith("v9_timebasedkeygen_nonhivestyle"):
+        # a key of two partitions, of which Hudi's record index of the whole table has one
+        assert [one.path for one in t.check().problems] == [".hoodie/metadata/record_index"]
+        assert mdt.repair(folder).ok
+    assert mdt.open(folder).check().ok
 
 
 @needs_fixtures
