@@ -336,6 +336,22 @@ SECONDARY_TABLES = [
 ]
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor_avro"])
+def test_check_reports_keys_that_indexes_of_hudi_lack_and_repair_removes_them(kind, tmp_path):
+    path = fixture(f"{kind}_v9_txns_simple_meta", tmp_path)
+    set_instants_in_utc(path)
+    t = mdt.adopt(path)
+    assert t.check().ok
+    [key] = t.scan(columns=t.definition.key, limit=1).to_arrow().to_pylist()
+    [key] = key.values()
+    index_files.compact(path, "record_index", rename={key: "never"})
+    lacking, unknown = mdt.open(path).check().problems
+    assert repr(key) in lacking.text and "'never'" in unknown.text
+    assert {lacking.path, unknown.path} == {f"{FOLDER}/record_index"}
+    assert mdt.repair(path).ok and named(LocalStorage(str(path))) == set()
+    assert mdt.open(path).check().ok
+
+
 def changed(rows, draw, **columns):
     """Return rows with values of columns drawn from lists."""
     for name, values in columns.items():

@@ -1,5 +1,6 @@
-"""Indexes that Hudi made of a table that it shares with us: a write of ours takes them out of the
-properties, so that Hudi finds all rows, and Hudi's next write makes them again.
+"""Indexes that Hudi made of a table that it shares with us, one of them of an expression, which we
+cannot keep: a write of ours removes the metadata table, so that Hudi finds all rows, and Hudi's next
+write makes the indexes again.
 
 Hudi 1.2 cannot write to a table with such an index without its timeline server, also if no other
 writer has written to it.

@@ -9,6 +9,7 @@ from shared_tables import batch, other_table, rows_of
 import mdt
 from mdt.hudi.file_names import ANY_LOG, parse_log
 from mdt.stores.storage import MemoryStorage
+from mdt.write import marked_files, new_files
 
 OPTIONS = {"mdt.services.auto": "false"}
 
@@ -38,8 +39,10 @@ def move_log_files(storage, before, instant):
     return moved
 
 
-def test_our_next_log_file_belongs_to_the_base_file_of_the_compaction():
-    storage = MemoryStorage()
+def late_compaction(storage):
+    """Create a table in which a compaction of the other writer completes after its later log files
+    were imported. Return our table, that of the other writer, and the instant of the compaction.
+    """
     theirs = other_table(storage, "MERGE_ON_READ", 6, options=OPTIONS, key_index="bloom")
     theirs.upsert(batch(list(range(10)), 1))
     theirs.upsert(batch([1, 2], 2))
@@ -65,10 +68,49 @@ def test_our_next_log_file_belongs_to_the_base_file_of_the_compaction():
         if path not in plan:
             storage.create(path, data)
     ours.refresh()
+    return ours, theirs, instant
+
+
+def log_instants(storage, older):
+    """Return the instants in the names of the log files that ``older`` has not."""
+    names = [path.rpartition("/")[2] for path in new_paths(storage, older)]
+    logs = [parse_log(name, ANY_LOG) for name in names]
+    return {log.instant for log in logs if log is not None}
+
+
+def test_our_next_log_file_belongs_to_the_base_file_of_the_compaction():
+    storage = MemoryStorage()
+    ours, _, instant = late_compaction(storage)
     before = storage.copy()
     ours.upsert(batch([1, 4], 9))
-    names = [path.rpartition("/")[2] for path in new_paths(storage, before)]
-    logs = [log for log in (parse_log(name, ANY_LOG) for name in names) if log is not None]
-    assert logs and {log.instant for log in logs} == {instant}
+    assert log_instants(storage, before) == {instant}
+    assert rows_of(ours) == rows_of(mdt.open(HiddenMetadata(storage)))
+    assert ours.check().ok
+
+
+def test_check_reports_a_log_file_of_the_slice_before_until_a_compaction(monkeypatch):
+    storage = MemoryStorage()
+    ours, theirs, instant = late_compaction(storage)
+    before = storage.copy()
+    for module in (new_files, marked_files):  # as mdt did before November 2026
+        monkeypatch.setattr(module, "slice_instant", lambda members: members[0].base_instant)
+    ours.upsert(batch([1, 4], 9))
+    monkeypatch.undo()
+    assert max(log_instants(storage, before)) < instant
+    assert rows_of(ours) != rows_of(mdt.open(HiddenMetadata(storage)))
+    [problem] = ours.check().problems
+    assert "has other files in the log than on Hudi's timeline" in problem.text
+    imported = storage.copy()
+    mdt.open(OtherWriter(imported)).upsert(batch([7], 20))
+    late = mdt.open(imported)
+    late.refresh()
+    assert len(rows_of(late)) == 10 and "'v': 9" not in str(rows_of(late))
+    assert rows_of(late) == rows_of(mdt.open(HiddenMetadata(imported)))
+    assert late.check().ok
+    ours.compact()
+    assert str(rows_of(ours)).count("'v': 9") == 2
+    theirs.upsert(batch([7], 20))
+    ours.refresh()
+    assert str(rows_of(ours)).count("'v': 9") == 2
     assert rows_of(ours) == rows_of(mdt.open(HiddenMetadata(storage)))
     assert ours.check().ok

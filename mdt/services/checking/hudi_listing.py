@@ -13,9 +13,8 @@ from mdt.commit.hudi_metadata import is_kept
 from mdt.commit.metadata_partitions import PARTITIONS, remove_metadata_table
 from mdt.commit.shared_metadata import is_shared
 from mdt.errors import MdtError
-from mdt.hudi.metadata_table_files import COLUMN_STATS, RECORD_INDEX
+from mdt.hudi.metadata_table_files import COLUMN_STATS
 from mdt.hudi.read.file_slices import FileSlice
-from mdt.hudi.read.key_indexes import load_secondary_indexes
 from mdt.hudi.read.loading import TableState as SlicesState
 from mdt.hudi.read.loading import load_files, load_properties, load_timeline
 from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
@@ -168,10 +167,6 @@ def _compare(state: TableState) -> Iterator[Problem]:
     table = load_metadata_table(storage)
     if table is None:
         return  # another process has removed it
-    named = partitions.split(",")
-    if COLUMN_STATS in named:
+    if COLUMN_STATS in properties.metadata_partitions:
         yield from hudi_statistics.compare(metadata, snapshot, table, timeline)
-    if RECORD_INDEX in named:
-        yield from hudi_locations.compare(metadata, snapshot, table, timeline)
-    for index in load_secondary_indexes(storage, properties).values():
-        yield from hudi_locations.compare_secondary(metadata, snapshot, table, timeline, index)
+    yield from hudi_locations.compare(metadata, snapshot, table, timeline, properties)

@@ -13,8 +13,9 @@ from mdt.commit import hudi_secondary_index
 from mdt.hudi.metadata_table_files import RECORD_INDEX
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.key_indexes import KeyIndexes, SecondaryIndex
+from mdt.hudi.read.key_indexes import KeyIndexes, SecondaryIndex, load_secondary_indexes
 from mdt.hudi.read.metadata_state import FOLDER, MetadataTable
+from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.record_index_records import LOCATIONS
 from mdt.metadata.keys.key_changes import live_locations, live_values
 from mdt.metadata.metadata import Metadata
@@ -27,13 +28,29 @@ _SHOWN = 20
 
 
 def compare(
-    metadata: Metadata, snapshot: Snapshot, table: MetadataTable, timeline: Timeline
+    metadata: Metadata,
+    snapshot: Snapshot,
+    table: MetadataTable,
+    timeline: Timeline,
+    properties: TableProperties,
 ) -> Iterator[Problem]:
-    """Compare the stored locations with the live rows of ``snapshot``. O(rows).
+    """Compare the record index and the secondary indexes that ``properties`` name with the live
+    rows of ``snapshot``. O(rows).
 
     Args:
         timeline: Of the data table, with which the metadata table is in step.
+
+    Raises Corrupt and Unsupported.
     """
+    if RECORD_INDEX in properties.metadata_partitions:
+        yield from _compare_locations(metadata, snapshot, table, timeline)
+    for index in load_secondary_indexes(metadata.storage, properties).values():
+        yield from _compare_secondary(metadata, snapshot, table, timeline, index)
+
+
+def _compare_locations(
+    metadata: Metadata, snapshot: Snapshot, table: MetadataTable, timeline: Timeline
+) -> Iterator[Problem]:
     indexes = KeyIndexes(metadata.storage, table, timeline, {})
     stored = indexes.records(RECORD_INDEX)
     live = pa.concat_tables([LOCATIONS.empty_table(), *live_locations(metadata, snapshot)])
@@ -54,18 +71,13 @@ def compare(
         yield Problem(_PATH, -1, text, Kind.LISTING)
 
 
-def compare_secondary(
+def _compare_secondary(
     metadata: Metadata,
     snapshot: Snapshot,
     table: MetadataTable,
     timeline: Timeline,
     index: SecondaryIndex,
 ) -> Iterator[Problem]:
-    """Compare a secondary index with the live rows of ``snapshot``. O(rows).
-
-    Args:
-        timeline: Of the data table, with which the metadata table is in step.
-    """
     column = hudi_secondary_index.column_of(snapshot.definition, index)
     if column is None:
         return
