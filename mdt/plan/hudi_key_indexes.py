@@ -29,6 +29,7 @@ from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import open_segment
 from mdt.plan.plan_state import IndexNote, PlanState
 from mdt.plan.position_search import conjuncts_of
+from mdt.schema.definition import MERGE_ON_READ, TableDefinition
 
 FILTERED_ROWS_MIN = 20_000
 """Rows from which a Bloom filter is smaller than the keys. Hudi's has 431 KB by default."""
@@ -115,6 +116,9 @@ class _Search:
             problem = "it has keys in file groups that do not exist"
             self._give_up(indexes, RECORD_INDEX, problem)
             return False
+        if _may_lose_keys(snapshot.definition) and len(found) < len({*keys}):
+            state.unused(name, "not_complete", "it lacks a key, which Hudi may have lost")
+            return False
         verdict = np.zeros(snapshot.numbered, np.bool_)
         verdict[live[flags(pc.is_in(groups, places))]] = True
         detail = f"rows of the filter: {len(found):,}, in file groups: {len(places.unique()):,}"
@@ -162,6 +166,16 @@ class _Search:
     def _give_up(self, indexes: KeyIndexes, name: str, problem: str) -> None:
         indexes.give_up(name, problem)
         self._state.unused(name, "not_usable", problem)
+
+
+def _may_lose_keys(definition: TableDefinition) -> bool:
+    """Return True if Hudi's writers can have lost keys of a table from its record index, and left
+    others there, so that the number of records is right.
+
+    Hudi 1.2 does both in version 6 if a key is deleted and inserted again in log files, and the
+    writers find rows by another index.
+    """
+    return definition.hudi_version < 8 and definition.table_type == MERGE_ON_READ
 
 
 def _may_have(metadata: Metadata, segment: Segment, keys: pa.Array) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import index_files
+import pyarrow as pa
 import pytest
 from hudi_tables import FIXTURES, ZIPS, bag, fixture, instants
 
@@ -156,6 +158,30 @@ def test_an_index_that_lacks_a_key_is_not_used(tmp_path):
     lost = rows[5][KEY]
     index_files.compact(folder, RECORD_INDEX, lambda key, record: None if key == lost else record)
     require_right(folder, rows, "not_complete")
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_an_index_of_version_6_that_has_another_key_than_a_row_hides_no_row(kind, tmp_path):
+    """Hudi's writers may lose keys from it, and leave others there, in merge-on-read tables."""
+    folder = tmp_path / "t"
+    rows = [{"id": f"k{n}", "n": n} for n in range(9)]
+    options = {"mdt.hudi.metadata": True, "mdt.hudi.record.index": True, "mdt.small.file.bytes": 0}
+    own = mdt.create(
+        folder, pa.Table.from_pylist(rows).schema, ["id"], table_type=kind, options=options
+    )
+    for row in rows:
+        own.insert([row])
+    shutil.rmtree(folder / ".hoodie/.mdt")
+    if kind == "MERGE_ON_READ":
+        index_files.compact(folder, RECORD_INDEX, rename={"k3": "other"})
+    t = mdt.open(folder)
+    for n in (2, 3, 4):
+        assert t.get(f"k{n}") == rows[n]
+        reason = "not_complete" if (n, kind) == (3, "MERGE_ON_READ") else "used"
+        assert notes(by_keys(t, f"k{n}"))[RECORD_INDEX] == reason
+    assert t.get("k10") is None
+    reason = "not_complete" if kind == "MERGE_ON_READ" else "used"
+    assert notes(by_keys(t, "k10"))[RECORD_INDEX] == reason
 
 
 def test_an_index_with_a_file_group_that_does_not_exist_is_not_used(tmp_path):
