@@ -120,3 +120,14 @@ def changed(table):
     snapshot = table.snapshot()
     record = table.metadata.record(snapshot.seq)
     return key_changes(table.metadata, record, snapshot, by_partition=False)
+
+
+@kinds
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_file_groups_that_share_a_key_are_not_joined(tmp_path, kind, scope):
+    """Merging by key, Hudi would replace one of two rows in a base file only."""
+    table = in_several_files(tmp_path / "t", kind, scope)
+    table.cluster(["n"])
+    table.upsert([row("a", "x", 100)])
+    assert [one for one in values(table) if one[0] == "a"] == [("a", "x", 100)]
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", SCHEMA))
