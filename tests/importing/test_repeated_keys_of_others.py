@@ -5,11 +5,14 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from other_writer import OtherWriter
 from reader import agreed, bag, hudi_table
+from refusals import refused
 
 import mdt
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.metadata.keys.key_changes import key_changes
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -131,3 +134,26 @@ def test_file_groups_that_share_a_key_are_not_joined(tmp_path, kind, scope):
     table.upsert([row("a", "x", 100)])
     assert [one for one in values(table) if one[0] == "a"] == [("a", "x", 100)]
     assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", SCHEMA))
+
+
+@kinds
+@pytest.mark.parametrize("scope", ["partition", "table"])
+@pytest.mark.parametrize("change", ["upsert", "delete", "insert"])
+def test_restore_refuses_to_change_keys_with_several_rows(kind, scope, change):
+    storage = MemoryStorage()
+    other = create(OtherWriter(storage), kind, **{"mdt.keys.repeat": True})
+    other.insert([row("a", "x", 1), row("b", "x", 2), row("c", "x", 3)])
+    if change != "insert":
+        other.insert([row("a", "x", 10), row("b", "y", 20)], check=False)
+    table = mdt.adopt(storage, scope=scope, options={"mdt.services.auto": False})
+    seq = table.snapshot().seq
+    table.upsert([row("c", "x", 30)])
+    table.restore(seq)
+    assert ("c", "x", 3) in values(table), "other keys are restored"
+    if change == "insert":
+        mdt.open(OtherWriter(storage)).insert([row("a", "x", 10)], check=False)
+    else:
+        getattr(table, change)([row("a", "x", 100), row("b", "x", 200)])
+    found = values(table)
+    refused("a key was live in several rows", table.restore, seq, kind=Unsupported)
+    assert values(table) == found
