@@ -157,3 +157,32 @@ def test_restore_refuses_to_change_keys_with_several_rows(kind, scope, change):
     found = values(table)
     refused("a key was live in several rows", table.restore, seq, kind=Unsupported)
     assert values(table) == found
+
+
+def with_times(kind, type, rows, **options):
+    """Adopt a table with rows of the ordering field ``at``, a commit for each."""
+    storage, by = MemoryStorage(), {"partition_by": ["city"], "ordering": "at"}
+    options |= {"mdt.services.auto": False, "mdt.small.file.bytes": 0}
+    schema = SCHEMA.append(pa.field("at", type))
+    other = mdt.create(OtherWriter(storage), schema, ["id"], table_type=kind, options=options, **by)
+    for one in rows:
+        other.insert([one], check="mdt.keys.repeat" not in options)
+    return mdt.adopt(storage, scope="table", options={"mdt.services.auto": False})
+
+
+@kinds
+def test_a_row_is_late_if_a_row_of_its_key_elsewhere_has_a_larger_text(kind):
+    at = "2024-01-01 00:00:0{}".format
+    rows = [row("a", "x", 1) | {"at": at(1)}, row("a", "y", 5) | {"at": at(5)}]
+    table = with_times(kind, pa.string(), rows)
+    assert table.upsert([row("a", "x", 3) | {"at": at(3)}]).late == 1
+    assert table.upsert([row("a", "x", 7) | {"at": at(7)}]).late == 0
+    assert values(table) == [("a", "x", 7, at(7))]
+
+
+@kinds
+def test_values_are_merged_into_the_newest_row_of_a_key(kind):
+    rows = [row("a", "x", n) | {"at": n} for n in (1, 5, 2)]
+    table = with_times(kind, pa.int64(), rows, **{"mdt.keys.repeat": True})
+    table.upsert([row("a", "x", 100) | {"at": 3}], mergers={"n": "sum"})
+    assert values(table) == [("a", "x", 105, 5)]
