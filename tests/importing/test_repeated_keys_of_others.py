@@ -186,3 +186,18 @@ def test_values_are_merged_into_the_newest_row_of_a_key(kind):
     table = with_times(kind, pa.int64(), rows, **{"mdt.keys.repeat": True})
     table.upsert([row("a", "x", 100) | {"at": 3}], mergers={"n": "sum"})
     assert values(table) == [("a", "x", 105, 5)]
+
+
+@kinds
+def test_an_index_of_keys_names_another_row_if_only_one_of_a_key_ends(tmp_path, kind):
+    table = in_several_files(tmp_path / "t", kind, "table")
+    table.delete_where("n = 2")
+    changes = changed(table)
+    assert changes.located.select(["key", "partition"]).to_pylist() == [
+        {"key": "b", "partition": "city=y"}
+    ]
+    assert changes.deleted.num_rows == 0
+    table.delete_partition({"city": "y"})
+    assert changed(table).deleted["key"].to_pylist() == ["b"]
+    table.delete_where("n = 1")
+    assert changed(table).located["key"].to_pylist() == ["a"]
