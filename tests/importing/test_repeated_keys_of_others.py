@@ -10,7 +10,9 @@ from reader import agreed, bag, hudi_table
 from refusals import refused
 
 import mdt
+from mdt.commit import hudi_record_index
 from mdt.errors import Invalid, Unsupported
+from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.metadata.keys.key_changes import key_changes
 from mdt.stores.storage import MemoryStorage
 
@@ -201,3 +203,27 @@ def test_an_index_of_keys_names_another_row_if_only_one_of_a_key_ends(tmp_path, 
     assert changed(table).deleted["key"].to_pylist() == ["b"]
     table.delete_where("n = 1")
     assert changed(table).located["key"].to_pylist() == ["a"]
+
+
+@kinds
+def test_hudis_record_index_has_one_row_of_each_key_after_commits_that_end_others(
+    kind, monkeypatch
+):
+    storage, options = MemoryStorage(), {"mdt.services.auto": False, "mdt.hudi.metadata": True}
+    options |= {"mdt.hudi.record.index": True, "mdt.keys.repeat": True}
+    with monkeypatch.context() as patch:  # as Hudi's writers do
+        patch.setattr(hudi_record_index, "problem", lambda *given, **named: "")
+        by = {"partition_by": ["city"], "scope": "table", "table_type": kind, "version": 9}
+        other = mdt.create(OtherWriter(storage), SCHEMA, ["id"], options=options, **by)
+        other.insert([row("a", "x", 1), row("c", "x", 3)])
+        other.insert([row("a", "x", 10)], check=False)
+        other.insert([row("a", "y", 4)], check=False)
+    table = mdt.adopt(storage, scope="table", options={"mdt.services.auto": False})
+    for change in (
+        lambda: table.upsert([row("c", "x", 30)]),
+        lambda: table.delete_where("n = 10"),
+        lambda: table.delete_partition({"city": "y"}),
+    ):
+        change()
+        keys = load_key_indexes(storage).records("record_index")["key"]
+        assert sorted(keys.to_pylist()) == ["a", "c"]
