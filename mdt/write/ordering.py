@@ -68,7 +68,7 @@ def is_below(new: pa.Table, old: pa.Table, fields: Sequence[str]) -> BoolArray:
 def is_late(
     metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, located: Located
 ) -> BoolArray:
-    """Return True where a row has a smaller ordering value than the row that it would replace ->
+    """Return True where a row has a smaller ordering value than a row that it would replace ->
     bool[n].
     """
     definition = snapshot.definition
@@ -77,13 +77,15 @@ def is_late(
     late = located.is_live & (batch.ordering < located.ordering)
     if words_decide(definition.schema, definition.ordering):
         return late
-    same: Int64Array = np.flatnonzero(located.is_live & (batch.ordering == located.ordering))
-    if len(same):
+    same, places = located.is_live & (batch.ordering == located.ordering), located.with_further()
+    keys = places.keys_of(np.arange(len(places.file)))
+    entries: Int64Array = np.flatnonzero(same[keys])
+    if len(entries):
         threads = metadata.options(definition).threads("reader")
-        where, names = KeyRows(located.file[same], located.position[same]), definition.ordering
+        where, names = KeyRows(places.file[entries], places.position[entries]), definition.ordering
         old = rows_at(metadata, snapshot, where, list(names), threads=threads)
-        new = batch.table.select(list(names)).take(pa.array(same))
-        late[same] = is_below(new, old, names)
+        new = batch.table.select(list(names)).take(pa.array(keys[entries]))
+        late[keys[entries[is_below(new, old, names)]]] = True
     return late
 
 

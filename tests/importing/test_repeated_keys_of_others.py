@@ -5,11 +5,16 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from other_writer import OtherWriter
 from reader import agreed, bag, hudi_table
+from refusals import refused
 
 import mdt
-from mdt.errors import Invalid
+from mdt.commit import hudi_record_index
+from mdt.errors import Invalid, Unsupported
+from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.metadata.keys.key_changes import key_changes
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -120,3 +125,105 @@ def changed(table):
     snapshot = table.snapshot()
     record = table.metadata.record(snapshot.seq)
     return key_changes(table.metadata, record, snapshot, by_partition=False)
+
+
+@kinds
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_file_groups_that_share_a_key_are_not_joined(tmp_path, kind, scope):
+    """Merging by key, Hudi would replace one of two rows in a base file only."""
+    table = in_several_files(tmp_path / "t", kind, scope)
+    table.cluster(["n"])
+    table.upsert([row("a", "x", 100)])
+    assert [one for one in values(table) if one[0] == "a"] == [("a", "x", 100)]
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", SCHEMA))
+
+
+@kinds
+@pytest.mark.parametrize("scope", ["partition", "table"])
+@pytest.mark.parametrize("change", ["upsert", "delete", "insert"])
+def test_restore_refuses_to_change_keys_with_several_rows(kind, scope, change):
+    storage = MemoryStorage()
+    other = create(OtherWriter(storage), kind, **{"mdt.keys.repeat": True})
+    other.insert([row("a", "x", 1), row("b", "x", 2), row("c", "x", 3)])
+    if change != "insert":
+        other.insert([row("a", "x", 10), row("b", "y", 20)], check=False)
+    table = mdt.adopt(storage, scope=scope, options={"mdt.services.auto": False})
+    seq = table.snapshot().seq
+    table.upsert([row("c", "x", 30)])
+    table.restore(seq)
+    assert ("c", "x", 3) in values(table), "other keys are restored"
+    if change == "insert":
+        mdt.open(OtherWriter(storage)).insert([row("a", "x", 10)], check=False)
+    else:
+        getattr(table, change)([row("a", "x", 100), row("b", "x", 200)])
+    found = values(table)
+    refused("a key was live in several rows", table.restore, seq, kind=Unsupported)
+    assert values(table) == found
+
+
+def with_times(kind, type, rows, **options):
+    """Adopt a table with rows of the ordering field ``at``, a commit for each."""
+    storage, by = MemoryStorage(), {"partition_by": ["city"], "ordering": "at"}
+    options |= {"mdt.services.auto": False, "mdt.small.file.bytes": 0}
+    schema = SCHEMA.append(pa.field("at", type))
+    other = mdt.create(OtherWriter(storage), schema, ["id"], table_type=kind, options=options, **by)
+    for one in rows:
+        other.insert([one], check="mdt.keys.repeat" not in options)
+    return mdt.adopt(storage, scope="table", options={"mdt.services.auto": False})
+
+
+@kinds
+def test_a_row_is_late_if_a_row_of_its_key_elsewhere_has_a_larger_text(kind):
+    at = "2024-01-01 00:00:0{}".format
+    rows = [row("a", "x", 1) | {"at": at(1)}, row("a", "y", 5) | {"at": at(5)}]
+    table = with_times(kind, pa.string(), rows)
+    assert table.upsert([row("a", "x", 3) | {"at": at(3)}]).late == 1
+    assert table.upsert([row("a", "x", 7) | {"at": at(7)}]).late == 0
+    assert values(table) == [("a", "x", 7, at(7))]
+
+
+@kinds
+def test_values_are_merged_into_the_newest_row_of_a_key(kind):
+    rows = [row("a", "x", n) | {"at": n} for n in (1, 5, 2)]
+    table = with_times(kind, pa.int64(), rows, **{"mdt.keys.repeat": True})
+    table.upsert([row("a", "x", 100) | {"at": 3}], mergers={"n": "sum"})
+    assert values(table) == [("a", "x", 105, 5)]
+
+
+@kinds
+def test_an_index_of_keys_names_another_row_if_only_one_of_a_key_ends(tmp_path, kind):
+    table = in_several_files(tmp_path / "t", kind, "table")
+    table.delete_where("n = 2")
+    changes = changed(table)
+    assert changes.located.select(["key", "partition"]).to_pylist() == [
+        {"key": "b", "partition": "city=y"}
+    ]
+    assert changes.deleted.num_rows == 0
+    table.delete_partition({"city": "y"})
+    assert changed(table).deleted["key"].to_pylist() == ["b"]
+    table.delete_where("n = 1")
+    assert changed(table).located["key"].to_pylist() == ["a"]
+
+
+@kinds
+def test_hudis_record_index_has_one_row_of_each_key_after_commits_that_end_others(
+    kind, monkeypatch
+):
+    storage, options = MemoryStorage(), {"mdt.services.auto": False, "mdt.hudi.metadata": True}
+    options |= {"mdt.hudi.record.index": True, "mdt.keys.repeat": True}
+    with monkeypatch.context() as patch:  # as Hudi's writers do
+        patch.setattr(hudi_record_index, "problem", lambda *given, **named: "")
+        by = {"partition_by": ["city"], "scope": "table", "table_type": kind, "version": 9}
+        other = mdt.create(OtherWriter(storage), SCHEMA, ["id"], options=options, **by)
+        other.insert([row("a", "x", 1), row("c", "x", 3)])
+        other.insert([row("a", "x", 10)], check=False)
+        other.insert([row("a", "y", 4)], check=False)
+    table = mdt.adopt(storage, scope="table", options={"mdt.services.auto": False})
+    for change in (
+        lambda: table.upsert([row("c", "x", 30)]),
+        lambda: table.delete_where("n = 10"),
+        lambda: table.delete_partition({"city": "y"}),
+    ):
+        change()
+        keys = load_key_indexes(storage).records("record_index")["key"]
+        assert sorted(keys.to_pylist()) == ["a", "c"]

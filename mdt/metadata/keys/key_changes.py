@@ -2,7 +2,8 @@
 that it removed, and the values of a column in rows that it changed.
 
 Rows that replace a row in the same file group change no keys. These follow from the commit record
-and the key maps of its files, and only the keys in the answer are read from data files.
+and the key maps of its files, and only the keys in the answer are read from data files. In tables
+that other writers share, ended keys are looked up: inserts may have repeated them.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexes.base import UInt64Array
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.plain_arrays import plain
 from mdt.hudi.record_index_records import LOCATIONS
+from mdt.hudi.record_keys import sort_keys
 from mdt.limits import HFILE_ENTRIES_BYTES_MAX, LOCATIONS_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.key_map import build
 from mdt.metadata.files.paths import commit as record_path
 from mdt.metadata.files.segment_columns import read_columns
+from mdt.metadata.key_indexes import keys_for
+from mdt.metadata.keys.locate import find
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -92,29 +98,66 @@ def key_changes(
     new_rows = (partial(_rows, metadata, after, *rows) for rows in _added_rows(record, after))
     old, new = _by_group(each(old_rows)), _by_group(each(new_rows))
     moved_in, moved_out = dict[str, list[_Rows]](), dict[str, list[_Rows]]()
-    stayed = dict[str, list[_Rows]]()
     for group in sorted({*old, *new}):
         gone, come = _without_common(old.get(group, []), new.get(group, []))
-        kept = _without_common(new.get(group, []), come)[0] if after.is_shared else []
-        for moved, parts in ((moved_out, gone), (moved_in, come), (stayed, kept)):
+        for moved, parts in ((moved_out, gone), (moved_in, come)):
             for rows in parts:
                 scope = rows.segment.partition if by_partition else ""
                 moved.setdefault(scope, []).append(rows)
-    for scope, gone in moved_out.items():  # the index may name the row of a repeated key that ended
-        others = _without_common(stayed.get(scope, []), gone)[0]
-        named = _without_common(stayed.get(scope, []), others)[0]
-        moved_in.setdefault(scope, []).extend(named)
-    located = (
-        partial(_locations, metadata, rows.segment, rows.mask) for rows in chain(*moved_in.values())
-    )
+    places = [(rows.segment, rows.mask) for rows in chain(*moved_in.values())]
     ended = chain.from_iterable(
         _without_common(parts, moved_in.get(scope, []))[0] for scope, parts in moved_out.items()
     )
-    deleted = (partial(_deleted, metadata, rows.segment, rows.mask) for rows in ended)
-    return KeyChanges(
-        joined(each(located), LOCATIONS, LOCATIONS_BYTES_MAX),
-        joined(each(deleted), KEYS, LOCATIONS_BYTES_MAX),
+    ended_places = [(rows.segment, rows.mask) for rows in ended]
+    deleted = joined(
+        each(partial(_deleted, metadata, *place) for place in ended_places),
+        KEYS,
+        LOCATIONS_BYTES_MAX,
     )
+    if after.is_shared and len(deleted):
+        is_live, live_places = _still_live(metadata, after, ended_places, deleted, by_partition)
+        deleted, places = deleted.filter(pc.invert(is_live)), places + live_places
+    located = joined(
+        each(partial(_locations, metadata, *place) for place in places),
+        LOCATIONS,
+        LOCATIONS_BYTES_MAX,
+    )
+    return KeyChanges(located, deleted)
+
+
+def _still_live(
+    metadata: Metadata,
+    after: Snapshot,
+    places: Sequence[tuple[Segment, Bools]],
+    deleted: pa.Table,
+    by_partition: bool,
+) -> tuple[pa.Array, list[tuple[Segment, Bools]]]:
+    """Return a mask of ended keys that are live in another row, and files with a mask of one row of
+    each: inserts of other writers may repeat keys, and an index has one row of a key.
+
+    Args:
+        places: Files of the ended rows, with a mask of these.
+        deleted: Their keys, KEYS.
+    """
+    definition = after.definition
+    schema = pa.schema(map(definition.schema.field, definition.key))
+    reads = (partial(_read, metadata, definition, *place, schema) for place in places)
+    columns = joined(
+        (part.cast(schema) for part in metadata.storage.each(reads)), schema, LOCATIONS_BYTES_MAX
+    )
+    texts = plain(deleted["key"])
+    keys = keys_for(definition.key_index, texts, sort_keys(columns, definition.key))
+    partition = deleted["partition"].to_numpy() if by_partition else None
+    file, position = np.full((2, len(deleted)), -1, np.int64)
+    hits = find(metadata, after, keys, definition.key_hash.hash(texts), partition)
+    for hit in hits:
+        file[hit.key], position[hit.key] = hit.file, hit.position
+    found = []
+    for number in np.unique(file[file >= 0]).tolist():
+        chosen = np.zeros(after.segment(number).rows, np.bool_)
+        chosen[position[file == number]] = True
+        found.append((after.segment(number), chosen))
+    return pa.array(file >= 0), found
 
 
 def joined(parts: Iterable[pa.Table], schema: pa.Schema, bytes_max: int) -> pa.Table:

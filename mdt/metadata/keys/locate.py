@@ -247,7 +247,7 @@ def locate(
 def _first_hits(
     snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]
 ) -> tuple[list[Hits], Further]:
-    """Return one hit per key, preferably in its own partition, and the other hits.
+    """Return one hit per key, preferably in its own partition and the newest there, and the others.
 
     The chosen hit has the largest ordering value of all.
     """
@@ -261,7 +261,7 @@ def _first_hits(
         return list(hits), Further()
     group = snapshot.file_groups.of_files(every_hit.file)
     is_elsewhere = np.asarray(snapshot.file_groups.partitions(group) != partition[every_hit.key])
-    order = np.lexsort((group, is_elsewhere, every_hit.key))
+    order = np.lexsort((group, ~every_hit.ordering, is_elsewhere, every_hit.key))
     is_first = np.diff(every_hit.key[order], prepend=-1) != 0
     first, further = order[is_first], order[~is_first]
     largest = np.maximum.reduceat(every_hit.ordering[order], np.flatnonzero(is_first))

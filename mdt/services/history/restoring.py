@@ -41,7 +41,7 @@ from mdt.schema.older_files import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.history.altering import alteration_fields, is_unaltered, with_alteration
 from mdt.write.new_files import WriteJob
-from mdt.write.normalize import Batch, partition_names, stored_batch
+from mdt.write.normalize import Batch, partition_names, stored_batch, unique
 from mdt.write.operations import DecidedInProcess, RowPlan, planned, write_rows
 from mdt.write.rules import Outcome, locate_batch, new_in_partition
 
@@ -83,7 +83,7 @@ class Restore(Operation[RestorePlan]):
         """Return the plan.
 
         Raises Invalid if the state does not exist, Expired if it was cleaned, and Unsupported if
-        keys may repeat.
+        keys may repeat, or do so in the table or the state.
         """
         seq = self.state(snapshot)
         if snapshot.definition.keys_repeat:
@@ -104,6 +104,7 @@ class Restore(Operation[RestorePlan]):
                 snapshot, *self._changes_by_comparison(snapshot, old, is_whole)
             )
         outcome = self._outcome(snapshot, batch, came_back)
+        _refuse_repeated_keys(snapshot, old, outcome)
         tombstones = undo_changes(old, snapshot)
         rows = DecidedInProcess.from_outcome(
             snapshot, replace(outcome, tombstones=tombstones), refuses=False
@@ -202,6 +203,22 @@ class Restore(Operation[RestorePlan]):
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
         return replace(changes, extra=extra, tombstones=plan.rows.findings.tombstones)
+
+
+def _refuse_repeated_keys(snapshot: Snapshot, old: Snapshot, outcome: Outcome) -> None:
+    """Raise Unsupported if a changed key has several rows now, or had in the state to restore, as
+    inserts of other writers leave it.
+    """
+    batch, located = outcome.batch, outcome.located
+    added = len(outcome.inserts) + len(outcome.returns) - len(outcome.moves) - len(outcome.ends)
+    is_whole = int(old.live_rows.sum()) == int(snapshot.live_rows.sum()) + added
+    repeats = unique(batch, snapshot.definition).duplicates
+    if len(located.further.key) or repeats or not is_whole:
+        raise Unsupported(
+            "a key was live in several rows, which cannot be restored: inserts of other writers"
+            " may repeat keys",
+            hint="read the old state with as_of, and write the rows that you need",
+        )
 
 
 def _batch(snapshot: Snapshot, restored: pa.Table, deleted: pa.Table) -> tuple[Batch, int]:

@@ -22,9 +22,9 @@ def exclude_shared_keys(
 ) -> list[Unit]:
     """Remove file groups that share keys with earlier groups of their unit.
 
-    Reads key maps, but only if keys may repeat in the table.
+    Reads key maps, but only if keys may repeat in the table, also by inserts of other writers.
     """
-    if not snapshot.definition.keys_repeat:
+    if not (snapshot.definition.keys_repeat or snapshot.is_shared):
         return list(units)
     return [
         remaining
