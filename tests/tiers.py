@@ -24,6 +24,10 @@ _DYING = (
     "tests/services/test_adoption.py"
     "::test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows"
 )
+_SLEEPING = (
+    "tests/services/test_cleaning.py"
+    "::test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells"
+)
 _SHARED = "tests/formats/test_shared_formats.py"
 ALWAYS = (
     "tests/campaigns/test_model.py",
@@ -41,6 +45,8 @@ ALWAYS = (
     "tests/services/test_adopted_orders.py",
     "tests/services/test_generated_keys.py",
     "tests/services/test_adoption.py::test_writers_that_take_turns",
+    f"{_SLEEPING}[claim stands-begun]",
+    f"{_SLEEPING}[claim stands-prepared]",
     f"{_DYING}[MERGE_ON_READ-9-True-True-torn]",
     f"{_DYING}[COPY_ON_WRITE-6-False-True-after]",
 )

@@ -190,7 +190,7 @@ def _was_cleaned(metadata: Metadata, snapshot: Snapshot, error: Exception) -> bo
     """
     if not isinstance(error, Missing):
         return False
-    return metadata.newest(watched=False).retention != snapshot.retention
+    return metadata.newest(watched=False, to_end=True).retention != snapshot.retention
 
 
 def _attempt(
@@ -206,11 +206,18 @@ def _attempt(
     If the record is None, all traces of the attempt have been removed. Otherwise the lock is held.
     """
     has_instant = operation.action not in publish.NO_INSTANTS
+    groups = plan.footprint.groups
+    try:
+        profile = publish.profile_of(snapshot, operation.action, operation.name, txn, groups)
+    except Missing as error:
+        if not _was_cleaned(metadata, snapshot, error):
+            raise
+        return None, -1, _CLEANED_REASON
     if lock.is_configured and has_instant:
         lock.acquire()  # Hudi holds it for 0.2 s after it has read the clock for its instant
         metadata.newest(to_end=False)
         _require_compatible_writers(metadata, operation)
-    claim = claim_instant(metadata, snapshot, operation, plan, txn, lock)
+    claim = claim_instant(metadata, snapshot, operation, plan, txn, lock, profile)
     lock.release()
     yield "claimed"
     try:
@@ -294,12 +301,16 @@ def claim_instant(
     plan: P,
     txn: str,
     lock: CommitLock,
+    profile: bytes,
 ) -> Claim:
     """Claim an instant that is greater than all in the history, and announce it to Hudi.
 
     No data file is written before the claim. A claim ends with its commit, so with skewed clocks
     another writer may have used the instant since ``snapshot``. Therefore the history is read again
     under the claim.
+
+    Args:
+        profile: See :func:`mdt.commit.publish.profile_of`.
     """
     storage = metadata.storage
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
@@ -312,9 +323,6 @@ def claim_instant(
         except Unsupported as error:
             if operation.action not in publish.NO_INSTANTS:
                 raise error.of_others() from None
-    profile = publish.profile_of(
-        snapshot, operation.action, operation.name, txn, plan.footprint.groups
-    )
     while True:
         instant = timeline.instant_text(at)
         pending = PendingClaim(

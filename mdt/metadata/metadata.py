@@ -134,17 +134,17 @@ class Metadata:
         """The options that take precedence over those stored with the table."""
         return self._overrides
 
-    def newest(self, *, watched: bool = True, to_end: bool = True) -> Snapshot:
+    def newest(self, *, watched: bool = True, to_end: bool | None = None) -> Snapshot:
         """Return the newest snapshot.
 
         O(records since the last call), and one failed probe if there are none.  Raises Unsupported
         if another Hudi writer has changed the table, unless ``watched`` is False, as within a
-        transaction.  With ``to_end``, detects that records after the cached snapshot were archived.
-        Transactions skip this, because their commit detects it.
+        transaction.  With ``to_end``, by default if ``watched``, detects that records after the
+        cached snapshot were archived.  Transactions skip this, because their commit detects it.
         """
         while True:
             try:
-                return self._refresh(watched, watched and to_end)
+                return self._refresh(watched, watched if to_end is None else to_end)
             except Missing as error:
                 self._switch_checkpoint(error)
 
