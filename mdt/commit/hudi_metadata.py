@@ -398,8 +398,8 @@ class _Keeper:
         for partition in self._partitions:
             self._current = partition
             if partition == RECORD_INDEX and self._by_partition:
-                found = hudi_record_index.snapshot_entries_by_partition(self._metadata, before)
-                entries |= {index_group(path): found[path] for path in found}
+                by_path = hudi_record_index.snapshot_entries_by_partition(self._metadata, before)
+                entries |= {index_group(path): by_path[path] for path in by_path}
             else:
                 entries[group_of(partition)] = self._entries_of(before, partition)
         return entries

@@ -101,11 +101,11 @@ def snapshot_entries_by_partition(
     }
     for locations in live_locations(metadata, snapshot):
         tables.setdefault(locations["partition"][0].as_py(), []).append(locations)
-    found = {}
+    entries_of = {}
     for path, parts in sorted(tables.items()):
         locations = joined(parts, LOCATIONS, LOCATIONS_BYTES_MAX)
-        found[path] = hfile_entries.sort([record_index_records.entries(locations)])
-    return found
+        entries_of[path] = hfile_entries.sort([record_index_records.entries(locations)])
+    return entries_of
 
 
 def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) -> pa.RecordBatch:

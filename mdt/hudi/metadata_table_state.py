@@ -164,32 +164,33 @@ def state_of(
     files = dict[Group, GroupFiles]()
     newest_seq, has_strays = -1, len(known) < len(instants)
     for partition, sizes in listings.items():
-        found: dict[str, dict[str, int]] = {}
-        for name in filter(is_file, sizes):
-            if seq_of(name) > last_seq:
+        sizes_of: dict[str, dict[str, int]] = {}
+        for match in filter(None, map(_match, sizes)):
+            name, seq = match[0], int(match["seq"])
+            if seq > last_seq:
                 has_strays = True
-            elif not _is_of(name, pending):
-                newest_seq = max(newest_seq, seq_of(name))
-                found.setdefault(_file_id(name), {})[name] = sizes[name]
+            elif match.re is not _LOG or match["base"] not in pending:
+                newest_seq = max(newest_seq, seq)
+                sizes_of.setdefault(match["id"], {})[name] = sizes[name]
         if partition == RECORD_INDEX and by_partition:
-            files |= _files_by_partition(layout, ends, found, first)
+            files |= _files_by_partition(layout, ends, sizes_of, first)
         else:
             group = group_of(partition)
-            files[group] = _files_of(layout, group, ends, found.get(group.file_id, {}), first)
+            files[group] = _files_of(layout, group, ends, sizes_of.get(group.file_id, {}), first)
     return TableState(known, files, newest_seq, has_strays)
 
 
 def _files_by_partition(
-    layout: Layout1, ends: Mapping[str, str], found: Mapping[str, Mapping[str, int]], first: str
+    layout: Layout1, ends: Mapping[str, str], sizes_of: Mapping[str, Mapping[str, int]], first: str
 ) -> dict[Group, GroupFiles]:
     """Return the file groups of a record index of each partition. One that has nothing but a base
     file that is not complete is left out, as a crash of its first publisher leaves it.
 
     Args:
-        found: Id of a file group -> names of its files -> bytes.
+        sizes_of: Id of a file group -> names of its files -> bytes.
     """
     files = {}
-    for file_id, sizes in found.items():
+    for file_id, sizes in sizes_of.items():
         group = Group(RECORD_INDEX, file_id, INDEX_SCHEMA)
         one = _files_of(layout, group, ends, sizes, first)
         if one.slice is not None or any(map(_LOG.fullmatch, sizes)):
@@ -271,26 +272,15 @@ def _order(name: str) -> tuple[str, int]:
 
 def is_file(name: str) -> bool:
     """Return True for the name of a base file or a log file."""
-    return _BASE.fullmatch(name) is not None or _LOG.fullmatch(name) is not None
-
-
-def _is_of(name: str, times: AbstractSet[str]) -> bool:
-    """Return True if one of ``times`` is the instant in the name of a log file."""
-    match = _LOG.fullmatch(name)
-    return match is not None and match["base"] in times
+    return _match(name) is not None
 
 
 def seq_of(name: str) -> int:
     """Return the seq in the name of a file."""
-    return int(_match(name)["seq"])
-
-
-def _file_id(name: str) -> str:
-    """Return the file group in the name of a file."""
-    return _match(name)["id"]
-
-
-def _match(name: str) -> re.Match[str]:
-    match = _LOG.fullmatch(name) or _BASE.fullmatch(name)
+    match = _match(name)
     assert match is not None, name
-    return match
+    return int(match["seq"])
+
+
+def _match(name: str) -> re.Match[str] | None:
+    return _LOG.fullmatch(name) or _BASE.fullmatch(name)

@@ -46,7 +46,9 @@ KEPT_9 = {
 
 
 UPSERT, MERGE, COMPACT = "upsert", "upsert that merges", "compaction"
-"""What dies: an upsert, one that compacts the metadata table, too, or a compaction of the table."""
+"""Operations that die: an upsert, an upsert that also compacts the metadata table, and a compaction
+of the table.
+"""
 
 
 def make(path: Path, rows: pa.Table, version: int, kind: str, action: str) -> None:
