@@ -316,9 +316,8 @@ def _deleted_rows(
 def _mask(segment: Segment, data: bytes, record: CommitRecord) -> Bools:
     """Return a mask of positions that a record has of a segment."""
     chosen = np.zeros(segment.rows, np.bool_)
-    chosen[np.asarray(positions(data, segment.rows, path=record_path(record.seq)).to_array())] = (
-        True
-    )
+    stored = positions(data, segment.rows, path=record_path(record.seq))
+    chosen[np.asarray(stored.to_array())] = True
     return chosen
 
 

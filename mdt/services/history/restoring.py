@@ -211,9 +211,9 @@ def _refuse_repeated_keys(snapshot: Snapshot, old: Snapshot, outcome: Outcome) -
     """
     batch, located = outcome.batch, outcome.located
     added = len(outcome.inserts) + len(outcome.returns) - len(outcome.moves) - len(outcome.ends)
-    is_whole = int(old.live_rows.sum()) == int(snapshot.live_rows.sum()) + added
+    has_all_rows = int(old.live_rows.sum()) == int(snapshot.live_rows.sum()) + added
     repeats = unique(batch, snapshot.definition).duplicates
-    if len(located.further.key) or repeats or not is_whole:
+    if len(located.further.key) or repeats or not has_all_rows:
         raise Unsupported(
             "a key was live in several rows, which cannot be restored: inserts of other writers"
             " may repeat keys",
