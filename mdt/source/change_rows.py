@@ -127,7 +127,7 @@ def _apply_edits(
     """Apply edits with a merge. ``on``: columns that identify rows, or None for the record key,
     with equal nulls.
     """
-    merge = table._merging(edits, on, looks=True)
+    merge = table._merging(edits, on, looks=True, edits=on is None)
     for clause in clauses:
         condition = f"source.{late.spark_statement.NUMBERS[clause.side]} = {clause.number}"
         values = {name: col(f"source.{value}") for name, value in clause.values.items()}

@@ -96,18 +96,20 @@ class Merging:
         whole: Whole | None = None,
         *,
         dedupe: bool = False,
+        edits: bool = False,
         ignore: Sequence[str] = (),
     ) -> Merging:
         """Return a merge without clauses.
 
         source: The rows, or only their schema if a ``runner`` has the rows.
         whole: Loads the rows if the merge cannot run in parts. None refuses such a merge.
+        edits: As in :class:`mdt.write.merge_request.MergeText`.
 
         Raises Invalid and Unsupported if ``on`` does not define how rows match.
         """
         column = own_spelling(on, table.definition.schema.names) if isinstance(on, str) else on
         request = MergeText(
-            with_fixed_time(on) if column is None else on, dedupe=flag("dedupe", dedupe)
+            with_fixed_time(on) if column is None else on, (), flag("dedupe", dedupe), edits
         )
         ignored = frozenset(texts("ignore", ignore, "['op']"))
         unknown = sorted(ignored.difference(source.column_names))

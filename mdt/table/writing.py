@@ -312,6 +312,7 @@ class Writing(Handle):
         *,
         looks: bool = False,
         dedupe: bool = False,
+        edits: bool = False,
         ignore: Sequence[str] = (),
     ) -> Merging:
         from mdt.table.merging import Merging
@@ -320,7 +321,7 @@ class Writing(Handle):
         if self._metadata.cached_snapshot().is_shared:
             self._newest_for_write()  # the clauses may name columns that Hudi has just added
         rows, runner, whole = self._to_merge(source, looks=looks)
-        return Merging.of(self, rows, on, runner, whole, dedupe=dedupe, ignore=ignore)
+        return Merging.of(self, rows, on, runner, whole, dedupe=dedupe, edits=edits, ignore=ignore)
 
     def _to_merge(
         self, source: Any, *, looks: bool = False

@@ -38,6 +38,8 @@ from mdt.write.row_groups import by_value
 
 _IN_VALUES_MAX = 1_000
 """Maximum number of distinct values in an IN predicate. More values become a range."""
+NAMED_KEYS = 10
+"""Keys that an error names."""
 _DIGITS = 38
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 
@@ -109,12 +111,14 @@ class JoinCondition:
         rest: Further conditions.
         key: Columns of the table for the lookup in the key index. Empty if it cannot be used.
         nulls: True if null partition columns are equal, as in an upsert.
+        one_each: True if a source row that matches several live rows is refused.
     """
 
     equal: Mapping[str, str]
     rest: Condition
     key: tuple[str, ...]
     nulls: bool = False
+    one_each: bool = False
 
     @property
     def is_by_key(self) -> bool:
@@ -129,19 +133,22 @@ class JoinCondition:
         return self.is_by_key and in_scope and not definition.keys_repeat
 
 
-def parse_on(on: Any, source: Source, definition: TableDefinition) -> JoinCondition:
+def parse_on(
+    on: Any, source: Source, definition: TableDefinition, *, one_each: bool = False
+) -> JoinCondition:
     """Parse the ``on`` argument of a merge.
 
     Args:
         on: None for ``definition.unique_by``, names of common columns, or SQL with ``source.x =
             target.y`` joined by AND.
+        one_each: For ``on=None``, refuse a source row that matches several live rows.
 
     Raises Invalid for unknown columns, Unsupported for SQL without an equality of two columns.
     """
     if on is None:
         equal = {name: name for name in definition.unique_by}
         _require_columns(source, equal)
-        return JoinCondition(equal, Condition(), tuple(equal), nulls=True)
+        return JoinCondition(equal, Condition(), tuple(equal), nulls=True, one_each=one_each)
     column_names = definition.schema.names
     if not isinstance(on, str) or own_spelling(on, column_names) is not None:
         names = [named_column(name, column_names) for name in texts("on", on, "['id']")]
@@ -426,20 +433,35 @@ def _bits(column: Column) -> Column:
     return pa.chunked_array([pa.array(number.view(np.int64), mask=np.asarray(column.is_null()))])
 
 
+def refuse_rows_with_the_same_key(source: Source, on: JoinCondition, matches: Pairs) -> None:
+    """Raise Unsupported if a source row matches several rows of the table."""
+    numbers, counts = np.unique(matches.source, return_counts=True)
+    repeated = numbers[counts > 1]
+    if len(repeated):
+        names = [on.equal[name] for name in on.key]
+        keys = rows_of(source.table.select(names).take(pa.array(repeated[:NAMED_KEYS])))
+        raise Unsupported(
+            f"the keys of {len(repeated)} rows to change are those of other live rows, too: {keys}",
+            hint=(
+                "use only conditions that compare columns with constants, and only constants as new"
+                " values, or make the keys unique with an upsert"
+            ),
+        )
+
+
 def refuse_two_rows_for_one(
-    metadata: Metadata, snapshot: Snapshot, matches: Pairs, key_of: Sequence[str], named_max: int
+    metadata: Metadata, snapshot: Snapshot, matches: Pairs, key_of: Sequence[str]
 ) -> None:
     """Raise Invalid if several source rows match the same table row.
 
     Args:
         key_of: Columns that identify the rows in the message.
-        named_max: Maximum number of rows in the message.
     """
     places, counts = np.unique(matches.places, return_counts=True)
     twice = places[counts > 1]
     if not len(twice):
         return
-    shown_places = twice[:named_max]
+    shown_places = twice[:NAMED_KEYS]
     rows = rows_at(
         metadata,
         snapshot,

@@ -40,7 +40,15 @@ from mdt.scan.matches import matching_rows, places_of
 from mdt.write.assign import Assignment, Place
 from mdt.write.clauses import Action, Clause, ClauseKind
 from mdt.write.deletes import tombstones_of_rows
-from mdt.write.matching import JoinCondition, Pairs, pairs, refuse_two_rows_for_one, without_prefix
+from mdt.write.matching import (
+    NAMED_KEYS,
+    JoinCondition,
+    Pairs,
+    pairs,
+    refuse_rows_with_the_same_key,
+    refuse_two_rows_for_one,
+    without_prefix,
+)
 from mdt.write.merge_source import Source, target_columns
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import (
@@ -67,7 +75,6 @@ from mdt.write.rules import locate_batch
 from mdt.write.slice_files import new_partitions, write_slices
 from mdt.write.slices import KeyedRows, Keys, Slice, concat_rows
 
-_NAMED_KEYS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 _ALONE = -1
 """Source row number of pairs without a source row."""
@@ -373,9 +380,9 @@ class Decision:
             scanned=self._scanned,
         )
         if self._numbers(ClauseKind.MATCHED):
-            refuse_two_rows_for_one(
-                merge.metadata, snapshot, matches, snapshot.definition.key, _NAMED_KEYS
-            )
+            refuse_two_rows_for_one(merge.metadata, snapshot, matches, snapshot.definition.key)
+        if merge.on.one_each:
+            refuse_rows_with_the_same_key(merge.source, merge.on, matches)
         return self._outcome(matches, self._matched_actions(matches))
 
     def decide_unmatched(self, matched: Mapping[int, BitMap]) -> MergeOutcome:
@@ -555,7 +562,7 @@ class Decision:
     def _refuse_existing_keys(self, batch: Batch | None, located: Located, inserted: int) -> None:
         existing_rows = np.flatnonzero(located.is_live[:inserted])
         if batch is not None and len(existing_rows):
-            shown_keys = batch.keys.take(pa.array(existing_rows[:_NAMED_KEYS])).to_pylist()
+            shown_keys = batch.keys.take(pa.array(existing_rows[:NAMED_KEYS])).to_pylist()
             raise Invalid(
                 f"{len(existing_rows)} rows to insert have keys that exist already: {shown_keys}",
                 hint="match by the key, or exclude them by a condition",

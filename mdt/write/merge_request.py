@@ -67,18 +67,20 @@ class MergeText:
     Attributes:
         on: Join condition as given by the caller.
         dedupe: True to merge only the newest source row of each key.
+        edits: True if the source rows are edits of live rows, so each may match a single one.
     """
 
     on: Any
     clauses: tuple[ClauseText, ...] = ()
     dedupe: bool = False
+    edits: bool = False
 
     def parse(
         self, rows: pa.Table, definition: TableDefinition
     ) -> tuple[Source, JoinCondition, list[Clause]]:
         """Parse the merge for the source ``rows``. Raises Invalid if it is not valid."""
         source = Source(rows, definition)
-        on = parse_on(self.on, source, definition)
+        on = parse_on(self.on, source, definition, one_each=self.edits)
         if self.dedupe:
             source = newest_rows(source, on, definition)
         clauses = Clauses(source, definition, on.equal)

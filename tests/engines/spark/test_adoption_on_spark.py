@@ -1,9 +1,13 @@
-"""Adopted tables on Spark: procedures, and commits of another writer between queries."""
+"""Adopted tables on Spark: procedures, commits of another writer between queries, and keys that
+another writer has repeated.
+"""
+
+import shutil
 
 import pytest
 from hudi_tables import bag
 from other_writer import OtherWriter
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PySparkException
 from texts import columns
 
 import mdt.spark
@@ -72,3 +76,33 @@ def test_spark_reads_and_changes_rows_with_generated_keys(spark, tmp_path):
     with pytest.raises(Unsupported, match=f"upsert needs the column {KEY}"):
         ours.upsert(new)
     assert mdt.read(spark, str(path)).count() == 3 and ours.check().ok
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+def test_a_statement_changes_no_other_row_of_a_key(spark, tmp_path, tasks):
+    """A row is changed alone, or the statement is refused."""
+    path, options = tmp_path / "t", {"mdt.keys.repeat": True, "mdt.services.auto": False}
+    names = columns("id string, n int64")
+    theirs = mdt.create(path, names, ["id"], table_type="MERGE_ON_READ", options=options)
+    theirs.insert([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+    theirs.insert([{"id": "a", "n": 10}], check=False)
+    shutil.rmtree(path / ".hoodie/.mdt")
+    table = mdt.adopt(path, options={"mdt.services.auto": False})
+    own = ", 'mdt.spark.local.bytes.max' '0'" if tasks else ""
+    spark.sql(f"create or replace temporary view t using mdt options (path '{path}'{own})")
+    rows = [("a", 1), ("a", 10), ("b", 2)]
+    for statement in (
+        "update t set n = n + 1 where n % 10 = 0",
+        "delete from t where n % 10 = 0",
+    ):
+        with pytest.raises(PySparkException, match=r"other live rows, too: \[\{'id': 'a'\}\]"):
+            spark.sql(statement)
+        assert sorted(map(tuple, spark.sql("select id, n from t").collect())) == rows
+    spark.sql("update t set n = n + 1 where n % 10 = 2")
+    spark.sql("update t set n = 5 where n = 10")
+    given = spark.createDataFrame([("b", 7)], "id string, n long")
+    given.createOrReplaceTempView("given")
+    merge = "merge into t using given s on t.id = s.id when matched then update set n = s.n"
+    spark.sql(merge)
+    assert sorted(row["n"] for row in table.scan().to_arrow().to_pylist()) == [1, 5, 7]
+    assert [p.text for p in table.check().problems if "live more than once" not in p.text] == []
