@@ -31,13 +31,14 @@ def row(key, city, n):
     return {"id": key, "city": city, "n": n}
 
 
-def in_several_files(path, kind, scope):
+def in_several_files(path, kind, scope, key_index="record"):
     """Adopt a table in which the key a is live twice in a partition, and b in two partitions."""
     table = create(path, kind, **{"mdt.keys.repeat": True})
     table.insert([row("a", "x", 1), row("b", "x", 2), row("c", "x", 3)])
     table.insert([row("a", "x", 10), row("b", "y", 20)], check=False)
     shutil.rmtree(path / ".hoodie/.mdt")
-    return mdt.adopt(path, scope=scope, options={"mdt.services.auto": False})
+    options = {"mdt.services.auto": False}
+    return mdt.adopt(path, scope=scope, key_index=key_index, options=options)
 
 
 def agree(table, path):
@@ -71,6 +72,17 @@ def test_an_upsert_leaves_one_row_of_a_key_and_a_delete_none(tmp_path, kind, sco
 @kinds
 def test_a_delete_ends_all_rows_of_a_key(tmp_path, kind):
     table = in_several_files(tmp_path / "t", kind, "table")
+    table.delete({"id": ["a", "b"]})
+    assert values(table) == [("c", "x", 3)]
+    agree(table, tmp_path / "t")
+
+
+@kinds
+@pytest.mark.parametrize("key_index", ["bloom", "simple", "lmdb", "memory"])
+def test_each_key_index_finds_all_rows_of_a_key(tmp_path, kind, key_index):
+    table = in_several_files(tmp_path / "t", kind, "table", key_index)
+    table.upsert([row("a", "x", 100)])
+    assert values(table) == [("a", "x", 100), ("b", "x", 2), ("b", "y", 20), ("c", "x", 3)]
     table.delete({"id": ["a", "b"]})
     assert values(table) == [("c", "x", 3)]
     agree(table, tmp_path / "t")

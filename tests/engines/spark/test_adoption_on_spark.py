@@ -88,8 +88,9 @@ def test_a_statement_changes_no_other_row_of_a_key(spark, tmp_path, tasks):
     theirs.insert([{"id": "a", "n": 10}], check=False)
     shutil.rmtree(path / ".hoodie/.mdt")
     table = mdt.adopt(path, options={"mdt.services.auto": False})
-    own = ", 'mdt.spark.local.bytes.max' '0'" if tasks else ""
-    spark.sql(f"create or replace temporary view t using mdt options (path '{path}'{own})")
+    stored = {"mdt.spark.local.bytes.max": 0} if tasks else {}
+    said = "".join(f", '{name}' '{value}'" for name, value in stored.items())
+    spark.sql(f"create or replace temporary view t using mdt options (path '{path}'{said})")
     rows = [("a", 1), ("a", 10), ("b", 2)]
     for statement in (
         "update t set n = n + 1 where n % 10 = 0",
@@ -106,3 +107,8 @@ def test_a_statement_changes_no_other_row_of_a_key(spark, tmp_path, tasks):
     spark.sql(merge)
     assert sorted(row["n"] for row in table.scan().to_arrow().to_pylist()) == [1, 5, 7]
     assert [p.text for p in table.check().problems if "live more than once" not in p.text] == []
+    again = spark.createDataFrame([("a", 50), ("c", 60)], "id string, n long")
+    again.write.format("mdt").options(**stored).mode("append").save(str(path))
+    found = table.scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["n"]) for row in found) == [("a", 50), ("b", 7), ("c", 60)]
+    assert table.check().ok
