@@ -2,5 +2,6 @@
 
 from mdt.catalogs.hive import HiveMetastore
 from mdt.catalogs.polaris import Polaris
+from mdt.catalogs.unity import Unity
 
-__all__ = ["HiveMetastore", "Polaris"]
+__all__ = ["HiveMetastore", "Polaris", "Unity"]

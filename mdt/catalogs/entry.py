@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
@@ -11,10 +11,13 @@ import pyarrow as pa
 
 from mdt.arguments import one_text, shown
 from mdt.errors import Invalid, Unsupported
+from mdt.formats.delta.columns import partition_columns, schema_json
+from mdt.formats.delta.log import DeltaLog
 from mdt.hudi.avro_schema import with_meta
 from mdt.hudi.partitions import partition_values
 from mdt.metadata.snapshot.live_partitions import live_paths
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name, in_files
 
 
@@ -30,6 +33,8 @@ class Entry:
         partitions: Paths of the partitions with rows.
         values: Values of the partition columns as texts, one list for each path. None is null.
         is_merge_on_read: True if readers have to merge log files.
+        delta_columns: Fields of the schema in the Delta log, empty without one.
+        delta_partition_by: Names of the partition columns in the Delta log.
     """
 
     url: str
@@ -38,6 +43,8 @@ class Entry:
     partitions: Sequence[str]
     values: Sequence[Sequence[str | None]]
     is_merge_on_read: bool
+    delta_columns: Sequence[Mapping[str, Any]]
+    delta_partition_by: tuple[str, ...]
 
 
 class Catalog(Protocol):
@@ -73,7 +80,18 @@ def entry_of(snapshot: Snapshot, url: str) -> Entry:
         paths,
         _values(snapshot, paths, by),
         definition.is_mor,
+        _delta_columns(definition),
+        partition_columns(definition),
     )
+
+
+def _delta_columns(definition: TableDefinition) -> Sequence[Mapping[str, Any]]:
+    if DeltaLog.name not in definition.other_formats:
+        return []
+    fields: Sequence[Mapping[str, Any]] = schema_json(definition.schema, definition.declared)[
+        "fields"
+    ]
+    return fields
 
 
 def _values(

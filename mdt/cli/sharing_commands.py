@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mdt import table
-from mdt.catalogs import HiveMetastore, Polaris, pointers
+from mdt.catalogs import HiveMetastore, Polaris, Unity, pointers
 from mdt.cli.commands import command, open_table, storage_options, tell
 from mdt.cli.terminal import DryRun, Settings, TablePath, settings
 from mdt.errors import Invalid
@@ -84,7 +84,10 @@ def register_table(
     polaris: Annotated[
         str | None, typer.Option(help="The catalog API of Polaris: https://HOST/api/catalog.")
     ] = None,
-    catalog: Annotated[str, typer.Option(help="The catalog in Polaris.")] = "",
+    unity: Annotated[
+        str | None, typer.Option(help="A server of Unity Catalog: https://HOST.")
+    ] = None,
+    catalog: Annotated[str, typer.Option(help="The catalog in Polaris or Unity Catalog.")] = "",
     iceberg: Annotated[
         str | None, typer.Option(help="A catalog of Iceberg in the configuration of pyiceberg.")
     ] = None,
@@ -94,20 +97,26 @@ def register_table(
     credential: Annotated[
         str | None, typer.Option(envvar="POLARIS_CREDENTIAL", help="ID:SECRET for Polaris.")
     ] = None,
+    unity_token: Annotated[
+        str | None, typer.Option(envvar="UNITY_TOKEN", help="A bearer token for Unity Catalog.")
+    ] = None,
     location: Annotated[
         str | None, typer.Option(help="URL under which engines find the table: s3a://lake/trips.")
     ] = None,
 ) -> None:
     """Enter a table in a catalog, so that engines find it by name."""
     found: Any
-    if [hive, polaris, iceberg].count(None) != 2:
+    if [hive, polaris, unity, iceberg].count(None) != 3:
         raise Invalid(
-            "a table is registered in one catalog", hint="give --hive, --polaris or --iceberg"
+            "a table is registered in one catalog",
+            hint="give --hive, --polaris, --unity or --iceberg",
         )
     if hive is not None:
         found = HiveMetastore(hive)
     elif iceberg is not None:
         found = pointers.loaded(iceberg)
+    elif unity is not None:
+        found = Unity(unity, catalog, token=unity_token)
     else:
         found = Polaris(str(polaris), catalog, token=token, credential=credential)
     table.register(open_table(path), found, name, location=location)

@@ -310,7 +310,8 @@ def register(table: Table, catalog: Catalog, name: str, *, location: str | None 
     ``mdt.iceberg.table``, writers keep it up to date.
 
     catalog: :class:`mdt.catalogs.HiveMetastore` or :class:`mdt.catalogs.Polaris` for engines with a
-        Hudi reader, or a catalog of pyiceberg for a table with the format iceberg.
+        Hudi reader, :class:`mdt.catalogs.Unity` for a table with the format delta, or a catalog of
+        pyiceberg for a table with the format iceberg.
     name: Namespace and name in the catalog, such as ``lake.trips``.
     location: URL under which engines find the table, if it is not its path: ``s3a://lake/trips``.
         Not for Iceberg, whose metadata have it.

@@ -2,13 +2,12 @@
 
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote
 
 import pyarrow as pa
 import pytest
 from command_line import error_of, shown
+from rest_server import RestHandler, RestServer
 
 import mdt
 from mdt.catalogs import Polaris
@@ -20,44 +19,13 @@ FIELDS = {"name", "format", "base-location", "doc", "properties"}
 """Fields of a CreateGenericTableRequest."""
 
 
-class Server(ThreadingHTTPServer):
+class Handler(RestHandler):
     """Knows the namespace lake / raw, its tables, and who may ask."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.tables, self.problems, self.answer = {}, [], None
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/api/catalog"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def reply(self, status, answer, **headers):
-        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
     def error(self, status, text):
         self.reply(status, {"error": {"message": text, "type": "E", "code": status}})
 
-    def do_GET(self):
-        self.handle_request(None)
-
-    def do_POST(self):
-        self.handle_request(self.rfile.read(int(self.headers["Content-Length"])))
-
     def handle_request(self, body):
-        if self.server.answer is not None:
-            return self.reply(*self.server.answer[:2], **dict(self.server.answer[2:]))
         if self.path == "/api/catalog/v1/oauth/tokens":
             form = parse_qs(body.decode(), strict_parsing=True)
             expected = {
@@ -87,10 +55,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    server = Server()
+    server = RestServer(Handler)
+    server.url = f"http://127.0.0.1:{server.server_port}/api/catalog"
     yield server
-    server.shutdown()
-    server.server_close()
+    server.stop()
     assert not server.problems
 
 
@@ -121,7 +89,7 @@ def test_the_command_line_registers_a_table(server, table, monkeypatch):
     assert server.tables["t"]["base-location"] == "s3a://lake/t"
     assert "thrift://127.0.0.1:9 failed" in error_of(*command, "--hive", "thrift://127.0.0.1:9")
     for catalogs in ([], [*there, "--hive", "thrift://127.0.0.1:9"]):
-        assert "give --hive, --polaris or --iceberg" in error_of(*command, *catalogs)
+        assert "give --hive, --polaris, --unity or --iceberg" in error_of(*command, *catalogs)
     assert "the name of the catalog is missing" in error_of(*command, *there[:2])
 
 

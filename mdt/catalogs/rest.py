@@ -1,0 +1,109 @@
+"""Requests to catalogs that answer over HTTP with JSON objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from mdt.catalogs.entry import split_url
+from mdt.errors import Invalid, Unavailable
+
+MISSING, CONFLICT = 404, 409
+"""Statuses of a missing thing, and of one that exists already."""
+_FORBIDDEN = (401, 403)
+_SERVER_ERRORS = 500
+_TIMEOUT_SECONDS = 60
+_ANSWER_BYTES_MAX = 1 << 24
+_LONG_ERROR = 300
+
+
+def require_url(url: str, catalog: str, example: str) -> None:
+    """Raise Invalid if ``url`` is not the HTTP address of a server.
+
+    Args:
+        catalog: Name of the kind of catalog, for the message.
+        example: A right address.
+    """
+    parts = split_url(url)
+    if parts is None or parts.scheme not in ("http", "https") or parts.query:
+        raise Invalid(
+            f"the URL of {catalog} begins with https:// or http://", hint=f"write {example!r}"
+        )
+
+
+def ask(
+    server: str,
+    method: str,
+    path: str,
+    token: str | None,
+    body: Mapping[str, Any] | None = None,
+    *,
+    is_form: bool = False,
+) -> tuple[int, Mapping[str, Any]]:
+    """Send a request. Return the status and the answer's JSON object.
+
+    Args:
+        server: URL of the API, without a slash at the end.
+        path: What follows it.
+        token: Bearer token.
+        body: Fields of a JSON object, or of a form.
+
+    Raises Unavailable without an answer and for errors of the server, and Invalid for a refused
+    request other than a missing or existing thing.
+    """
+    kind = "application/x-www-form-urlencoded" if is_form else "application/json"
+    headers = {"Accept": "application/json", "Content-Type": kind}
+    if token is not None:
+        if not (token.isascii() and token.isprintable()):
+            raise Invalid("a token has printable ASCII characters only", hint="strip its end")
+        headers["Authorization"] = f"Bearer {token}"
+    data = None
+    if body is not None:
+        data = (urlencode(body) if is_form else json.dumps(body)).encode()
+    request = Request(f"{server}/{path}", data, headers, method=method)
+    try:
+        with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_SECONDS) as answer:
+            status, data = answer.status, answer.read(_ANSWER_BYTES_MAX)
+    except HTTPError as error:
+        with error:
+            status, data = error.code, error.read(_ANSWER_BYTES_MAX)
+    except (OSError, HTTPException) as error:
+        raise Unavailable(f"{server} does not answer: {error}") from error
+    found = _object(data)
+    if status in (MISSING, CONFLICT) or status in range(200, 300):
+        return status, found
+    text = f"{server} refused the request with status {status}: {_reason(found)}"
+    if status >= _SERVER_ERRORS:
+        raise Unavailable(text)
+    hint = "check the token or credential" if status in _FORBIDDEN else ""
+    raise Invalid(text, hint=hint)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows no redirect, which would send the token to another server."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return None: the status is an error."""
+
+
+def _object(data: bytes | None) -> Mapping[str, Any]:
+    """Return a JSON object, empty if the data are something else."""
+    try:
+        found = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _reason(answer: Mapping[str, Any]) -> str:
+    """Return the text of an error of Polaris, of OAuth or of Unity Catalog."""
+    error = answer.get("error")
+    if isinstance(error, dict):
+        error = error.get("message") or error
+    text = answer.get("error_description") or error or answer.get("message")
+    return str(text or "no reason given")[:_LONG_ERROR]

@@ -1,0 +1,46 @@
+"""A server of a test that answers requests with JSON, and notes what is wrong with them."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class RestServer(ThreadingHTTPServer):
+    """Knows tables. ``answer``: what it answers to all requests, as for RestHandler.reply."""
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.tables, self.problems, self.answer = {}, [], None
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self):
+        self.shutdown()
+        self.server_close()
+
+
+class RestHandler(BaseHTTPRequestHandler):
+    """Subclasses answer in ``handle_request``, with the body of a POST."""
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, answer, **headers):
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        self.handle_or_answer(None)
+
+    def do_POST(self):
+        self.handle_or_answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def handle_or_answer(self, body):
+        if self.server.answer is not None:
+            status, answer, *headers = self.server.answer
+            return self.reply(status, answer, **dict(headers))
+        return self.handle_request(body)
