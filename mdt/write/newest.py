@@ -11,6 +11,7 @@ from mdt.hudi.record_keys import record_keys
 from mdt.schema.definition import TableDefinition
 from mdt.write.matching import JoinCondition, all_valid
 from mdt.write.merge_source import Source
+from mdt.write.normalize import definition_paths
 from mdt.write.ordering import value_ranks
 
 
@@ -26,7 +27,8 @@ def newest_rows(source: Source, on: JoinCondition, definition: TableDefinition) 
     rows = np.flatnonzero(all_valid(keys.select(list(definition.key))))
     keys = keys.take(pa.array(rows))
     parts = [record_keys(keys, definition.key, numbered=False)]
-    parts += [keys[name] for name in on.key if name not in definition.key]
+    if set(definition.partition_by) <= set(on.key):  # two times may be in one partition
+        parts.append(pa.array(definition_paths(keys, definition)[0]))
     order = np.argsort(_ordering_ranks(source, definition)[rows], kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))

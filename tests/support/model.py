@@ -4,6 +4,7 @@ the dictionary holds.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -32,7 +33,9 @@ from indexes.predicate import matches
 from indexes.registry import parse_spec
 from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
+from mdt.hudi import properties
 from mdt.metadata.files.file_group import LOG
+from mdt.metadata.history.foreign_writers import read_properties
 from mdt.schema.convert import convert
 from mdt.services.checking.keys import check_placement
 from mdt.services.checking.state import TableState
@@ -101,8 +104,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
             # else the step that failed is what to show
             joined = self.table.history()["operation"].to_pylist().count("log_compact")
             count("log compactions in the model", joined)
-            report = self.table.check()
-            assert report.ok and not report.warnings, str(report)
+            self.check_all()
             self._check_the_past()
         count("histories of the model, every commit of each read again at its end")
         count("steps of the model, each compared with scan, pruned scan and hudi-rs", self.steps)
@@ -313,6 +315,15 @@ class TableAgainstDictionary(MergeRules, PastRules):
             del self.past[seq]
             with pytest.raises(mdt.Expired):
                 self.table.scan(as_of=seq)
+
+    @rule()
+    def check_all(self):
+        report = self.table.check()
+        assert report.ok and not report.warnings, str(report)
+        if self.shape.all_indexes:
+            stored = read_properties(self.table.storage)
+            for name in stored.get(properties.METADATA_PARTITIONS, "").split(","):
+                count(f"checks in the model of Hudi's {re.sub('index_.+', 'index', name)}")
 
     @rule(data=st.data(), draw=st.randoms(use_true_random=False))
     def repair(self, data, draw):

@@ -49,6 +49,16 @@ in UTF-16.
 NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 
 
+HUDI_INDEXES = (
+    "mdt.hudi.record.index",
+    "mdt.hudi.partition.stats",
+    "mdt.hudi.secondary.index",
+    "mdt.hudi.bloom.filters",
+    "mdt.write.footer.bloom",
+)
+"""Options for indexes of Hudi's metadata table."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering
@@ -59,8 +69,8 @@ class Shape:
     ``remembers``: whether deleted keys keep their ordering value, where there is an ordering field.
     ``by_year``: whether one partition column is a time, and its paths years.  ``footers``: whether
     the Bloom index asks the footers of base files.  ``lists``: whether commits keep Hudi's metadata
-    table, and ``bounds``: with column statistics in version 6.  ``formats``: whose
-    readers read the table, too.
+    table, and ``bounds``: with column statistics.  ``all_indexes``: with all other indexes of Hudi
+    that the table can have, too.  ``formats``: whose readers read the table, too.
     """
 
     table_type: str
@@ -85,6 +95,7 @@ class Shape:
     version: int = 6
     lists: bool = False
     bounds: bool = False
+    all_indexes: bool = False
     formats: tuple[str, ...] = ()
 
     @property
@@ -93,6 +104,14 @@ class Shape:
         knows one column, and one key column.
         """
         return self.by_year and self.levels == 1 and not self.composite and self.moves
+
+    @property
+    def has_all_indexes(self) -> bool:
+        """Whether a table has all indexes of Hudi. In version 6, its record index is one of the
+        whole table.
+        """
+        is_possible = self.version == 9 or self.scope == "table" or not self.levels
+        return self.all_indexes and is_possible
 
     @property
     def keeps_deletes(self) -> bool:
@@ -142,6 +161,7 @@ class Shape:
             "mdt.partition.time.pattern": "yyyy" if self.has_time_paths else "",
             "hoodie.metadata.enable": self.lists,
             "hoodie.metadata.index.column.stats.enable": self.bounds,
+            **dict.fromkeys(HUDI_INDEXES, self.has_all_indexes),
             "mdt.formats": ",".join(("hudi", *self.formats)),
             "mdt.formats.retain.hours": 0,
         }
@@ -239,6 +259,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         version=st.sampled_from((6, 9)),
         lists=st.booleans(),
         bounds=st.booleans(),
+        all_indexes=st.booleans(),
         formats=st.sampled_from(((), ("delta",), ("iceberg",), ("delta", "iceberg"))),
     ).map(_possible)
 

@@ -1,6 +1,7 @@
 """Sources of merges that repeat keys: ``dedupe=True`` takes the newest row of each."""
 
 import random
+from datetime import date
 
 import pyarrow as pa
 import pytest
@@ -40,6 +41,21 @@ def test_the_row_with_the_largest_ordering_value_is_merged_of_equal_ones_the_las
     merged(table, rows_of(SCHEMA, "a Oslo 5 2", "a Oslo 4 3"), dedupe=True)
     last = table.scan("id = 'a' and city = 'Oslo'").to_arrow()["fare"].to_pylist()
     assert last == [3.0], "the last one, without an ordering field"
+
+
+def test_times_in_one_partition_are_of_one_key():
+    fields = columns("id string, day date32, fare float64")
+    options = {"mdt.partition.time.pattern": "yyyy"}
+    table = mdt.create(MemoryStorage(), fields, ["id"], partition_by=["day"], options=options)
+    rows = [
+        ("a", date(2026, 1, 1), 1.0),
+        ("a", date(2026, 6, 1), 2.0),
+        ("a", date(2027, 6, 1), 3.0),
+    ]
+    source = pa.table([*map(list, zip(*rows, strict=True))], schema=fields)
+    done = merged(table, source, NEW_ALL, dedupe=True)
+    assert (done.inserted, done.source_rows) == (2, 2)
+    assert bag(table.scan().to_arrow()) == bag(source.slice(1))
 
 
 def test_repeated_keys_are_refused_without_dedupe_and_the_error_names_it():
