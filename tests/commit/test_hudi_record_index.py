@@ -556,3 +556,14 @@ def test_a_partition_that_cannot_be_made_leaves_the_index(monkeypatch):
 def test_a_check_tells_partitions_and_keys_with_slashes_apart():
     rows = pa.table({"partition": ["a", "a/b"], "key": ["b/c", "c"]})
     assert len(hudi_locations._with_partition(rows).unique()) == 2
+
+
+def test_an_index_of_deleted_keys_alone_is_right():
+    options = {**ON, "mdt.delete.keeps.ordering": "true"}
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="n", version=6, options=options)
+    table.delete({"id": ["a"], "n": [1]})
+    report = table.check()
+    assert report.ok and not report.warnings
+    assert RECORD_INDEX in read_properties(table.storage)["hoodie.table.metadata.partitions"]
+    table.upsert([{"id": "b", "city": "x", "n": 1}])
+    assert table.check().ok

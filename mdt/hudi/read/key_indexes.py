@@ -249,7 +249,9 @@ class KeyIndexes:
             parts = self._partition(name).each(
                 lambda group: _current(group.records(HFile.all, decode))
             )
-            return pa.concat_tables(parts, promote_options="default")
+        if name == RECORD_INDEX:  # whose records may all be deletes, which have no location
+            parts = [_NO_LOCATIONS, *parts]
+        return pa.concat_tables(parts, promote_options="default")
 
     def _partition(self, name: str) -> IndexPartition:
         if name not in self._partitions:
