@@ -42,7 +42,12 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         key_index = "record" if shape.has_buckets else shape.key_index
         ordering = "long" if shape.ordering == "text" else shape.ordering
         self.shape = shape = replace(
-            shape, moves=True, remembers=False, key_index=key_index, ordering=ordering
+            shape,
+            moves=True,
+            remembers=False,
+            key_index=key_index,
+            ordering=ordering,
+            all_indexes=False,
         )
         small_files.JOINED_MIN = shape.joined_min
         arguments = shape.arguments()

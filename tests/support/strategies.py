@@ -159,8 +159,8 @@ class Shape:
             "mdt.update.partition.path": self.moves,
             "mdt.delete.keeps.ordering": self.keeps_deletes,
             "mdt.partition.time.pattern": "yyyy" if self.has_time_paths else "",
-            "hoodie.metadata.enable": self.lists,
-            "hoodie.metadata.index.column.stats.enable": self.bounds,
+            "hoodie.metadata.enable": self.lists or self.has_all_indexes,
+            "hoodie.metadata.index.column.stats.enable": self.bounds or self.has_all_indexes,
             **dict.fromkeys(HUDI_INDEXES, self.has_all_indexes),
             "mdt.formats": ",".join(("hudi", *self.formats)),
             "mdt.formats.retain.hours": 0,
@@ -173,6 +173,7 @@ class Shape:
             "key_index": self.key_index,
             "scope": self.scope,
             "version": self.version,
+            "indexes": ["bitmap(note)", "bitmap(day)"] if self.has_all_indexes else (),
             "options": options,
         }
 
