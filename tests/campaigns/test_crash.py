@@ -1,13 +1,14 @@
 """Crash sweeps: a process dies at the k-th change of storage; the next one finds a whole table."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pyarrow as pa
 import pytest
 from counting import count
 from hudis_rollback import data_files, roll_back
 from pooled import ThreadTable
+from strategies import HUDI_INDEXES
 from worlds import (
     BASE_STATE,
     CLUSTERED_STATE,
@@ -22,6 +23,7 @@ from worlds import (
     cluster_while_another_commits,
     compact_logs,
     compact_while_another_commits,
+    copied,
     cut,
     cut_while_another_commits,
     deleted,
@@ -43,7 +45,9 @@ import mdt
 from mdt.commit import publish
 from mdt.commit.recovery import pending
 from mdt.errors import Invalid, Unavailable
+from mdt.hudi import properties
 from mdt.metadata.files import attachments, paths
+from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.log import commit_log
 from mdt.services import auto_maintenance
 from mdt.stores.storage import MemoryStorage
@@ -181,6 +185,26 @@ def with_hudi_metadata(storage):
     return storage
 
 
+@copied
+def with_all_indexes_of_hudi(table_type):
+    """Return a table that holds BASE_STATE, whose metadata table has every partition."""
+    options = {"mdt.table.version": 9, "mdt.hudi.metadata": True, "mdt.hudi.column.stats": True}
+    options |= dict.fromkeys(HUDI_INDEXES, True)
+    empty = make(MemoryStorage(), table_type, "record", scope="table", **options)
+    empty.create_index("bitmap(ts)")
+    storage = fill(empty)
+    stored = read_properties(storage)[properties.METADATA_PARTITIONS]
+    assert stored.split(",") == [
+        "bloom_filters",
+        "column_stats",
+        "files",
+        "partition_stats",
+        "record_index",
+        "secondary_index_ts",
+    ]
+    return storage
+
+
 def died(start, at, mode="before"):
     """Return the table after an upsert that died at its ``at``-th change, long enough ago to be
     taken for dead.
@@ -248,6 +272,18 @@ MADE = {
     "upsert that makes Hudi's metadata table": flow_of(
         lambda: with_hudi_metadata(filled(*LOGS)), upsert_mixed, BASE_STATE, MIXED
     ),
+    **{
+        f"{name} with all indexes of Hudi": flow_of(
+            partial(with_all_indexes_of_hudi, table_type), run, BASE_STATE, after
+        )
+        for name, table_type, run, after in (
+            ("upsert", MOR, upsert_mixed, MIXED),
+            ("upsert by rewrite", COW, upsert_mixed, MIXED),
+            ("delete by log", MOR, delete_two, deleted(BASE_STATE, (0, 3))),
+            ("compaction", MOR, on_table(mdt.Table.compact), BASE_STATE),
+            ("restore", MOR, on_table(lambda t: t.restore(2)), FIRST_STATE),
+        )
+    },
     "upgrade of a table with Hudi's metadata table": flow_of(
         lambda: filled(*LOGS, **{"mdt.hudi.metadata": True}),
         on_table(lambda t: t.upgrade(9)),
