@@ -246,8 +246,8 @@ class KeyIndexes:
         """
         decode = decoder(name)
         with self._lock:
-            parts = self._partition(name).each(
-                lambda group: _current(group.records(HFile.all, decode))
+            parts = list(
+                self._partition(name).each(lambda group: _current(group.records(HFile.all, decode)))
             )
         if name == RECORD_INDEX:  # whose records may all be deletes, which have no location
             parts = [_NO_LOCATIONS, *parts]
