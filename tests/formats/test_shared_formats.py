@@ -380,6 +380,29 @@ def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(
     assert ours.check().ok
 
 
+@layouts
+def test_pyiceberg_reads_files_with_a_column_that_another_writer_has_dropped(tmp_path, version):
+    """A statement of Hudi's SQL may drop columns that its catalog does not know."""
+    storage = LocalStorage(tmp_path, durable=False)
+    theirs = other_table(storage, "COPY_ON_WRITE", version)
+    theirs.upsert(batch(list(range(10)), 1))
+    ours = mdt.adopt(storage, formats=BOTH)
+    theirs.alter(add={"extra": pa.int64()})
+    theirs.upsert(batch([1, 2], 2).append_column("extra", pa.array([5, 6])))
+    ours.refresh()
+    assert ours.scan("extra = 5").count() == 1
+    theirs.alter(drop=["extra"])
+    theirs.upsert(batch([20], 3, "Rome"))
+    ours.refresh()
+    ours.upsert(batch([1], 4, "Rome"))
+    assert ours.schema.names == SCHEMA.names
+    for view in VIEWS.values():
+        for name, rows in view.others_rows(tmp_path, SCHEMA, None):
+            assert bag(rows) == bag(ours.scan().to_arrow()), name
+    assert_same_rows(storage, everywhere=False)
+    assert ours.check().ok
+
+
 def names_of(storage):
     """Return the paths of data files and instants."""
     paths = (info.path for info in storage.list(""))

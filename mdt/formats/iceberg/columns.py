@@ -62,16 +62,27 @@ def schema_json(definition: TableDefinition) -> dict[str, Any]:
 def name_mapping(definition: TableDefinition) -> list[Any]:
     """Return the field ids of the columns in files without ids, by name. Source:
     https://iceberg.apache.org/spec/#name-mapping-serialization.
+
+    Columns that were dropped are in it, because pyiceberg reads no file with an unknown column.
     """
     meta = [{"field-id": id, "names": [name]} for id, name in enumerate(META_FIELDS, 1)]
-    return [*meta, *_names(definition.version.columns, definition.first_field_id)]
+    versions = reversed(definition.versions or (definition.version,))
+    columns = [column for version in versions for column in version.columns]
+    return [*meta, *_names(columns, definition.first_field_id)]
 
 
 def _names(columns: Sequence[Column], first: int) -> list[Any]:
-    mapping = []
+    """Return the mapping of the columns of all schema versions, newest first. Of columns with the
+    same name, the newest counts.
+    """
+    of_names = dict[str, list[Column]]()
     for column in columns:
-        names = {"field-id": first + column.id, "names": [column.field.name]}
-        inner = _names(column.children, first)
+        of_names.setdefault(column.field.name, []).append(column)
+    mapping = []
+    for name, (column, *former) in of_names.items():
+        names = {"field-id": first + column.id, "names": [name]}
+        same = [column, *(one for one in former if one.id == column.id)]
+        inner = _names([child for one in same for child in one.children], first)
         if pa.types.is_list(column.type):
             inner[0]["names"] = [_LIST_ELEMENT]
         mapping.append({**names, "fields": inner} if inner else names)
