@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
+from hidden import HiddenMetadata
 from refusals import refused
 from worlds import MOR, survivors
 
@@ -567,3 +568,19 @@ def test_an_index_of_deleted_keys_alone_is_right():
     assert RECORD_INDEX in read_properties(table.storage)["hoodie.table.metadata.partitions"]
     table.upsert([{"id": "b", "city": "x", "n": 1}])
     assert table.check().ok
+
+
+def test_an_index_of_each_partition_may_be_made_before_there_are_partitions():
+    fields = SCHEMA.append(pa.field("more", pa.int64()))
+    options = ON | {"mdt.table.version": 9}
+    table = mdt.create(MemoryStorage(), fields, ["id"], partition_by=["city"], options=options)
+    table.alter(drop=["more"])
+    assert RECORD_INDEX in read_properties(table.storage)[PARTITIONS] and table.check().ok
+    others = mdt.open(HiddenMetadata(table.storage))
+    assert others.get({"id": "a", "city": "x"}) is None and others.scan("id = 'a'").count() == 0
+    table.upsert([{"id": "a", "city": "x", "n": 1}])
+    others = mdt.open(HiddenMetadata(table.storage))
+    assert table.check().ok and others.get({"id": "a", "city": "x"})["n"] == 1
+    infos = table.storage.list(".hoodie/metadata/record_index")
+    table.storage.delete_many([info.path for info in infos if "-0000-0_" in info.path])
+    assert "has no files" in table.check().problems[0].text
