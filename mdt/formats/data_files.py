@@ -99,7 +99,7 @@ def change_of(
     for each in new:
         twin = each.twin
         added.append(DataFile(twin.path, twin.partition, twin.size, twin.rows, stats=twin.stats))
-    return Change(_visible(removed), _visible(added), new)
+    return Change(*_changed(removed, added), new)
 
 
 def files_of(snapshot: Snapshot, twins: Twins) -> list[DataFile]:
@@ -127,7 +127,7 @@ def difference(before: Snapshot, after: Snapshot, record: CommitRecord, twins: T
     still_dead = list[DataFile]()
     if _revives(before, old, staying):
         still_dead = [file for path, file in staying.items() if file.dead and old.get(path) == file]
-    return Change(_visible(removed), _visible(added), new, _visible(still_dead))
+    return Change(*_changed(removed, added), new, _visible(still_dead))
 
 
 def _revives(before: Snapshot, old: Mapping[str, DataFile], new: Mapping[str, DataFile]) -> bool:
@@ -152,6 +152,21 @@ def _live_files(snapshot: Snapshot, twins: Twins) -> tuple[dict[int, DataFile], 
     bases, logs = numbers[~is_log].tolist(), numbers[is_log].tolist()
     files = dict(zip(bases, _base_files(snapshot, bases), strict=True))
     return files, [_twin_file(twin, snapshot) for twin in twins.of_files(snapshot, logs)]
+
+
+def _changed(
+    removed: Iterable[DataFile], added: Iterable[DataFile]
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Return both without the files that are in both with the same deleted rows.
+
+    A file of a twin with deleted rows only may go, which changes nothing. Readers of Delta take a
+    file that one version removes and adds with the same vector for removed.
+    """
+    before, after = ({file.path: file.dead for file in files} for files in (removed, added))
+    same = {path for path in before.keys() & after.keys() if before[path] == after[path]}
+    changed = ([file for file in files if file.path not in same] for files in (removed, added))
+    old, new = map(_visible, changed)
+    return old, new
 
 
 def _visible(files: Iterable[DataFile]) -> list[DataFile]:

@@ -273,3 +273,19 @@ def test_other_maintenance_removes_no_file(tmp_path, work):
     _assert_all_read(table)
     assert table.repair().ok
     _assert_all_read(table)
+
+
+def test_a_compaction_of_one_file_group_leaves_other_rows_of_a_twin(tmp_path):
+    """The log file that goes has deleted rows only, so the twin of its commit stays as it was."""
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    options = {"mdt.services.auto": False, "hoodie.parquet.small.file.limit": 0}
+    table = _table(tmp_path, schema, options=options)
+    for key in "ab":
+        table.insert([{"id": key, "n": 1}])
+    table.upsert([{"id": "a", "n": 2}, {"id": "b", "n": 2}])
+    table.upsert([{"id": "a", "n": 3}])
+    assert table.compact(strategy="log_files", budget_bytes=1).files_written == 1
+    _assert_all_read(table)
+    table.upsert([{"id": "b", "n": 4}])
+    _assert_all_read(table)
+    assert table.check().ok

@@ -53,16 +53,21 @@ def state(storage: Storage, version: int | None = None) -> tuple[dict[str, Any],
     last = newest_version(storage) if version is None else version
     metadata: dict[str, Any] = {}
     files: dict[tuple[str, str], Actions] = {}
+    removed: set[tuple[str, str]] = set()
     for action in _actions(storage, last):
+        if action.get("commitInfo"):
+            removed.clear()
         if action.get("metaData"):
             metadata = action["metaData"]
         if action.get("remove"):
             key = _key(action["remove"])
             assert key in files, "a file is removed that is not there"
             del files[key]
+            removed.add(key)
         if action.get("add"):
             path = action["add"]["path"]
             assert path not in {name for name, _ in files}, "a file is there twice"
+            assert _key(action["add"]) not in removed, "a version removes and adds the same file"
             files[_key(action["add"])] = action["add"]
     return metadata, list(files.values())
 
