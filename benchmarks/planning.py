@@ -241,7 +241,11 @@ def cold(peer: str, code: str, path: str, files: int, where: str, times: int) ->
     runs = []
     for _ in range(times + 1):  # the first one warms the file cache
         done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=with_bytecode()
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=with_bytecode(),
         )
         runs.append(json.loads(done.stdout))
     found, arrow, own, plan, memory = (
