@@ -147,7 +147,7 @@ def _make(path: Path, files: int, partitions: int, version: int) -> None:
     """Make a table of another writer. In Hudi's metadata table, the files of its first commit are
     in base files, and those of its last commits are in log files.
     """
-    options = {**OPTIONS, "hoodie.metadata.enable": True}
+    options = {**OPTIONS, "hoodie.metadata.enable": True, "mdt.hudi.column.stats": True}
     table = mdt.create(path, SCHEMA, ["id"], partition_by=["p"], version=version, options=options)
     marker = properties.partition_metadata(planning.instant_of(table.storage, 0), 1)
     for number in range(partitions):

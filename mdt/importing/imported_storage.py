@@ -208,8 +208,7 @@ class ImportedStorage(Storage):
         digest = _digest(active)
         if digest != self._timeline:
             files = self._known_files(table, active, digest)
-            may_leave = files is not None and not self._follows
-            if may_leave and self._leave_unread(table, active, files, digest):
+            if files is not None and self._leave_unread(table, active, files, digest):
                 return
             with self._locked():
                 if self._folder is not None:  # others may have imported later commits meanwhile
@@ -254,7 +253,7 @@ class ImportedStorage(Storage):
         """Put only the definition of a large table into the log, if filters can do without its
         other files. Return True in that case.
         """
-        if not has_groups(files, IMPORT_FOLDER_SLICES_MIN):
+        if self._follows or not has_groups(files, IMPORT_FOLDER_SLICES_MIN):
             return False
         unread = load_unread(self.source, table, active, files, digest)
         if unread is None:
