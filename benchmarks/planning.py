@@ -133,7 +133,7 @@ def _stats(first: int, n: int, device: np.ndarray[tuple[int], np.dtype[np.int64]
     return pa.concat_tables(tables)
 
 
-def _files(first: int, n: int, instant: str, token: int) -> pa.Table:
+def files_of(first: int, n: int, instant: str, token: int) -> pa.Table:
     """Return rows of FILES for files that do not exist, full ones so that no insert goes there."""
     ids = [f"{x:08x}-0000-4000-8000-{x:012x}-0" for x in range(first, first + n)]
     names = [f"{name}_0-{token}-0_{instant}.parquet" for name in ids]
@@ -173,7 +173,7 @@ def append_files(storage: Storage, files: int) -> int:
         n = min(FILES_PER_COMMIT, files - first)
         instant = instant_of(storage, seq)
         tables = {
-            "files": _files(first, n, instant, seq),
+            "files": files_of(first, n, instant, seq),
             "slices": pa.table([["null"] * n, [""] * n, [[]] * n], schema=SLICES),
             "stats": _stats(first, n, device),
         }
@@ -229,15 +229,23 @@ def _ms(work: Callable[[], object], times: int) -> float:
     return statistics.median(laps)
 
 
+def with_bytecode() -> dict[str, str]:
+    """Return the environment of a process with compiled bytecode, as an installed package has it."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {"PYTHONPYCACHEPREFIX": tempfile.gettempdir() + "/mdt-planning-bytecode", **kept}
+
+
 def cold(peer: str, code: str, path: str, files: int, where: str, times: int) -> Line:
     """Return the times of opening and planning in new processes that run ``code``."""
     script = f"PATH = {path!r}; WHERE = {where!r}" + code + _COLD_END
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    bytecode = {"PYTHONPYCACHEPREFIX": tempfile.gettempdir() + "/mdt-planning-bytecode", **kept}
     runs = []
     for _ in range(times + 1):  # the first one warms the file cache
         done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=bytecode
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=with_bytecode(),
         )
         runs.append(json.loads(done.stdout))
     found, arrow, own, plan, memory = (

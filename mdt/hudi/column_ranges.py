@@ -17,7 +17,7 @@ from indexes.arrays import flags
 from indexes.base import BoolArray
 from indexes.column_stats import BOUND_BYTES_MAX, STATS_SCHEMA
 from indexes.values import encode
-from mdt.hudi.column_stats_records import HASH_CHARACTERS, column_prefix
+from mdt.hudi.column_stats_records import HASH_CHARACTERS, FileKeys, column_prefix
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.index_partition import Decode, IndexGroup, IndexPartition
@@ -25,11 +25,25 @@ from mdt.hudi.read.index_partition import Decode, IndexGroup, IndexPartition
 _NOT_IN_ORDER = "[\\x{E000}-\\x{10FFFF}]"
 """Characters that UTF-16 sorts differently from UTF-8."""
 
-RANGES = pa.schema([("suffix", pa.large_binary()), *STATS_SCHEMA])
-"""The statistics of files, with what follows the column in their keys
-(:class:`mdt.hudi.column_stats_records.FileKeys`).
-"""
-_FIELDS = ("minValue", "maxValue", "nullCount", "valueCount", "isDeleted")
+RANGES = pa.schema([("file", pa.large_binary()), *STATS_SCHEMA])
+"""The statistics of files. ``file``: see :func:`file_keys`."""
+_FIELDS = ("fileName", "minValue", "maxValue", "nullCount", "valueCount", "isDeleted")
+
+
+def file_keys(partitions: list[str], counts: list[int], names: pa.Array) -> pa.Array:
+    """Return the hash of the partition with the name of each file, large_binary[n].
+
+    Args:
+        counts: Number of files of each of ``partitions``.
+        names: Names of all these files, large_string[n].
+    """
+    hashes = FileKeys.of_partitions(partitions).suffixes
+    hashes = hashes.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    return _joined(hashes, names.cast(pa.large_binary()))
+
+
+def _joined(hashes: pa.Array, names: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(hashes, names, pa.scalar(b"", pa.large_binary()))
 
 
 def has_ranges(type: pa.DataType) -> bool:
@@ -71,6 +85,7 @@ def _ranges(group: IndexGroup, column: str, type: pa.DataType) -> pa.Table:
         return pa.table(
             {
                 "key": keys,
+                "name": fields["fileName"].cast(pa.large_binary()),
                 "is_deleted": fields["isDeleted"],
                 "low": _values(fields["minValue"], type),
                 "high": _values(fields["maxValue"], type),
@@ -122,8 +137,9 @@ def _usable(records: pa.Table) -> pa.Table:
     has_nulls_only = pc.and_(pc.and_(low.is_null(), high.is_null()), pc.equal(nulls, rows))
     is_known |= flags(has_nulls_only.fill_null(False))
     is_known &= ~flags(plain(records["is_deleted"])) & _is_single(keys)
-    suffixes = pc.utf8_slice_codeunits(keys, HASH_CHARACTERS)
-    columns = {"suffix": suffixes.cast(pa.large_string()).cast(pa.large_binary())}
+    hashes = pc.utf8_slice_codeunits(keys, HASH_CHARACTERS, 2 * HASH_CHARACTERS)
+    hashes = hashes.cast(pa.large_string()).cast(pa.large_binary())
+    columns = {"file": _joined(hashes, plain(records["name"]))}
     columns |= {"min": low, "max": high, "nulls": nulls, "values": rows}
     for name in ("min_exact", "max_exact"):
         columns[name] = pa.repeat(False, len(keys))
@@ -144,6 +160,10 @@ def _is_bound(values: pa.Array) -> BoolArray:
 
 def _is_single(keys: pa.Array) -> BoolArray:
     """Return True for the keys that occur once."""
-    counts = keys.value_counts()
-    singles = counts.field("values").filter(pc.equal(counts.field("counts"), 1))
-    return flags(pc.is_in(keys, singles))
+    order = pc.sort_indices(keys)
+    ordered = keys.take(order)
+    is_repeat = flags(pc.equal(ordered[:-1], ordered[1:]))
+    is_single = np.ones(len(keys), np.bool_)
+    is_single[order.to_numpy()[1:][is_repeat]] = False
+    is_single[order.to_numpy()[:-1][is_repeat]] = False
+    return is_single

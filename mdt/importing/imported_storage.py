@@ -23,7 +23,7 @@ from mdt import logs
 from mdt.config import Options
 from mdt.errors import Corrupt, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import properties
-from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.file_slices import Files
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes, load_key_indexes
 from mdt.hudi.read.loading import (
@@ -35,11 +35,11 @@ from mdt.hudi.read.loading import (
 )
 from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties, refuse
 from mdt.hudi.read.table_schema import TableSchema
-from mdt.hudi.read.table_state import load_state
+from mdt.hudi.read.table_state import load_names, load_state
 from mdt.importing.imported_log import import_records, write_instants
 from mdt.importing.imported_slices import MergedFiles
 from mdt.importing.past_states import require_state
-from mdt.importing.unread_files import UnreadFiles, load_unread
+from mdt.importing.unread_files import UnreadFiles, has_groups, load_unread, log_bytes
 from mdt.limits import IMPORT_FOLDER_RECORDS_MAX, IMPORT_FOLDER_SLICES_MIN
 from mdt.metadata.files import paths
 from mdt.metadata.history.tolerate_missing import retry_missing
@@ -207,33 +207,32 @@ class ImportedStorage(Storage):
         table, active = self._look()
         digest = _digest(active)
         if digest != self._timeline:
-            state = self._known_state(table, active, digest)
-            if state is not None and not self._follows and self._leave_unread(state, digest):
+            files = self._known_files(table, active, digest)
+            if files is not None and self._leave_unread(table, active, files, digest):
                 return
             with self._locked():
                 if self._folder is not None:  # others may have imported later commits meanwhile
                     listed = active
                     table, active = self._look()
-                    state = state if active.files == listed.files else None
+                    files = files if active.files == listed.files else None
                 digest = _digest(active)
                 if not self._has_imported(digest):
-                    self._put_state(state or load_state(self.source, table, timeline=active))
+                    state = load_state(self.source, table, timeline=active, files=files)
+                    self._put_state(state)
                     self._private.replace(_TIMELINE, f"{digest} {self.seq}".encode("ascii"))
             self._timeline, self._unread = digest, None
         while self._folder is not None and self._private.size(paths.commit(self.seq + 1)):
             self.seq += 1  # another process has imported it
 
-    def _known_state(
-        self, table: TableProperties, active: Timeline, digest: str
-    ) -> TableState | None:
-        """Return the newest state if it was loaded."""
+    def _known_files(self, table: TableProperties, active: Timeline, digest: str) -> Files | None:
+        """Return the names of all files if they were loaded."""
         if self._unread is not None:
-            return self._unread.state if self._unread.digest == digest else None
+            return self._unread.files if self._unread.digest == digest else None
         return self._choose_folder(table, active) if self.seq < 0 else None
 
-    def _choose_folder(self, table: TableProperties, active: Timeline) -> TableState | None:
+    def _choose_folder(self, table: TableProperties, active: Timeline) -> Files | None:
         """Begin a folder for a large table that has none, or whose log is too long. Return the
-        state if it was loaded.
+        names of its files if they were loaded.
         """
         if self._options is None:
             return None
@@ -241,22 +240,25 @@ class ImportedStorage(Storage):
             if self._newest_known()[1] <= IMPORT_FOLDER_RECORDS_MAX or not self._folder.remove():
                 return None
             self._use_memory()
-        state = load_state(self.source, table, timeline=active)
-        log_bytes = sum(log.size for one in state.slices for log in one.logs)
-        is_large = len(state.slices) >= IMPORT_FOLDER_SLICES_MIN
-        if self._folder is None and is_large and log_bytes <= self._options.cache_bytes_max:
-            self._use_folder(create=True)
-        return state
+        files = load_names(self.source, table, active)
+        if self._folder is None and has_groups(files, IMPORT_FOLDER_SLICES_MIN):
+            size = log_bytes(self.source, table, active, files)
+            if size <= self._options.cache_bytes_max:
+                self._use_folder(create=True)
+        return files
 
-    def _leave_unread(self, state: TableState, digest: str) -> bool:
+    def _leave_unread(
+        self, table: TableProperties, active: Timeline, files: Files, digest: str
+    ) -> bool:
         """Put only the definition of a large table into the log, if filters can do without its
         other files. Return True in that case.
         """
-        if len(state.slices) < IMPORT_FOLDER_SLICES_MIN:
+        if self._follows or not has_groups(files, IMPORT_FOLDER_SLICES_MIN):
             return False
-        unread = load_unread(self.source, state, digest)
+        unread = load_unread(self.source, table, active, files, digest)
         if unread is None:
             return False
+        state = TableState(table, active, [])
         records = import_records(self.source, self._merged, state, None, schema=unread.schema)
         first = next(records)
         if not self._private.put_if_absent(paths.commit(0), commit_log.encode(first)):
@@ -292,22 +294,22 @@ class ImportedStorage(Storage):
             unread = self._unread
             if unread is None or not self.is_as_opened():
                 return None
-            slices = unread.matching(predicate, schema)
-            if slices is None:
+            matching = unread.matching(self.source, predicate, schema)
+            if matching is None:
                 return None
             try:
-                return self._with(slices, unread)
+                return self._with(*matching, unread.schema)
             except Missing:  # a writer cleans files
                 return None
 
-    def _with(self, slices: Sequence[FileSlice], unread: UnreadFiles) -> ImportedStorage:
-        """Return a storage with some slices of a state, in memory."""
+    def _with(self, state: TableState, left_out: int, schema: TableSchema) -> ImportedStorage:
+        """Return a storage with a part of a state, in memory."""
         part = object.__new__(ImportedStorage)
         part._show(self.source, has_log=False)
         part._merged = MergedFiles(temporary_folder(part))
         part.computes_keys = self.computes_keys
-        part.left_out = len(unread.state.slices) - len(slices)
-        part._put_state(replace(unread.state, slices=list(slices)), unread.schema)
+        part.left_out = left_out
+        part._put_state(state, schema)
         return part
 
     @contextmanager

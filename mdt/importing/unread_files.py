@@ -6,26 +6,32 @@ Hudi's partition ``column_stats`` names the files that may have rows of a filter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain, compress
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import BoolArray
+from indexes.arrays import flags
 from indexes.column_stats import STATS_SCHEMA, prune_predicate
 from indexes.predicate import Predicate, columns
 from mdt.errors import Corrupt, Missing, Unsupported
-from mdt.hudi.column_ranges import column_ranges, has_ranges
-from mdt.hudi.column_stats_records import FileKeys
+from mdt.hudi.column_ranges import column_ranges, file_keys, has_ranges
 from mdt.hudi.read.column_statistics import COLUMN_STATS
-from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.file_slices import Files
 from mdt.hudi.read.index_partition import IndexPartition
-from mdt.hudi.read.loading import TableState
+from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.loading import TableState, load_replaced_groups, state_of
 from mdt.hudi.read.metadata_state import load_metadata_table
-from mdt.hudi.read.table_schema import TableSchema, load_schema
+from mdt.hudi.read.service_metadata import GroupId
+from mdt.hudi.read.table_properties import TableProperties
+from mdt.hudi.read.table_schema import TableSchema, schema_of_commits
 from mdt.stores.storage import Storage
 
+_LOG = "."
+"""The names of log files begin with it."""
 _PART_MAX = 0.25
 """Part of the file groups from which on all are read."""
 
@@ -35,74 +41,150 @@ class UnreadFiles:
     """The newest state of a table whose files were not opened.
 
     Attributes:
+        files: Names of its files.
         schema: Its columns.
         digest: Digest of its timeline.
         statistics: Hudi's column statistics.
-        keys: Key of the base file of each slice in them.
+        replaced: Replaced file groups.
+        visible: Number of other file groups with a completed base file.
         read: Number of file groups that filters have read, each as often as it was read.
     """
 
-    state: TableState
+    table: TableProperties
+    timeline: Timeline
+    files: Files
     schema: TableSchema
     digest: str
     statistics: IndexPartition
-    keys: pa.Array
+    replaced: Collection[GroupId]
+    visible: int
     read: int = 0
 
-    def matching(self, predicate: Predicate, schema: pa.Schema) -> list[FileSlice] | None:
-        """Return the slices that may have rows of ``predicate``, or None if all files should be
-        read: for many slices, after many filters, or without usable statistics.
+    def matching(
+        self, source: Storage, predicate: Predicate, schema: pa.Schema
+    ) -> tuple[TableState, int] | None:
+        """Return the state with the slices that may have rows of ``predicate``, and the number of
+        the other slices. None if all files should be read: for many slices, after many filters, or
+        without usable statistics.
 
         Args:
             schema: The table's columns, with Hudi's meta columns.
         """
-        slices = self.state.slices
         try:
-            maybe = self._may_match(predicate, schema)
+            files = self._may_match(predicate, schema)
+            groups = _with_groups_of(self.files, files)
+            state = state_of(source, self.table, self.timeline, groups)
         except (Corrupt, Missing, Unsupported):
             return None
-        count = int(np.count_nonzero(maybe))
-        if count > _PART_MAX * len(slices) or self.read + count > len(slices):
+        slices = []
+        for one in state.slices:
+            if one.base is None or one.logs or one.base.name in files[one.partition]:
+                slices.append(one)
+        far = self.visible - _count_visible(groups, self.timeline, self.replaced)
+        total = len(state.slices) + far
+        if len(slices) > _PART_MAX * total or self.read + len(slices) > total:
             return None
-        self.read += count
-        return [slices[number] for number in np.flatnonzero(maybe).tolist()]
+        self.read += len(slices)
+        return replace(state, slices=slices), total - len(slices)
 
-    def _may_match(self, predicate: Predicate, schema: pa.Schema) -> BoolArray:
-        """Return False for the slices that have no row of ``predicate``, bool[slices].
-
-        Slices with log files always may have some.
-        """
+    def _may_match(self, predicate: Predicate, schema: pa.Schema) -> Files:
+        """Return the base files that may have rows of ``predicate``, and all log files."""
         tested = {}
         for name in columns(predicate):
             if name in schema.names and has_ranges(schema.field(name).type):
                 tested[name] = schema.field(name).type
         ranges = column_ranges(self.statistics, tested)
+        names = pa.array([*chain.from_iterable(self.files.values())], pa.large_string())
+        keys = file_keys([*self.files], [*map(len, self.files.values())], names)
 
         def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
             if name not in tested:
                 return None
-            places = pc.index_in(self.keys, ranges[name]["suffix"])
+            places = pc.index_in(keys, ranges[name]["file"])
             return ranges[name].select(STATS_SCHEMA.names).take(places), tested[name]
 
-        slices = self.state.slices
-        maybe = prune_predicate(lookup, predicate, len(slices))
-        return maybe | np.array([one.base is None or bool(one.logs) for one in slices], np.bool_)
+        maybe = prune_predicate(lookup, predicate, len(names))
+        maybe |= flags(pc.starts_with(names, _LOG))
+        files, begin = {}, 0
+        for partition, sizes in self.files.items():
+            part = maybe[begin : begin + len(sizes)]
+            begin += len(sizes)
+            if part.any():
+                files[partition] = dict(compress(sizes.items(), part))
+        return files
 
 
-def load_unread(source: Storage, state: TableState, digest: str) -> UnreadFiles | None:
-    """Return a state with Hudi's column statistics, or None if they are absent or out of step.
+def _with_groups_of(files: Files, chosen: Files) -> Files:
+    """Return all files of the file groups of the ``chosen`` ones."""
+    near = {}
+    for partition, names in chosen.items():
+        groups = set(map(_group, names))
+        sizes = files[partition].items()
+        near[partition] = {name: size for name, size in sizes if _group(name) in groups}
+    return near
 
-    Raises Corrupt, Missing, and Unsupported for a table without columns.
+
+def _group(name: str) -> str:
+    """Return the beginning of the id of a file group, which all names of its files share."""
+    return name.removeprefix(_LOG).partition("_")[0]
+
+
+def _count_visible(files: Files, timeline: Timeline, replaced: Collection[GroupId]) -> int:
+    """Return the number of file groups with a completed base file that were not replaced."""
+    gone, count = {(path, _group(file_id)) for path, file_id in replaced}, 0
+    is_completed = cache(lambda end: timeline.is_completed(end.partition(".")[0]))
+    for partition, names in files.items():
+        groups = {_group(name) for name in names if is_completed(name.rpartition("_")[2])}
+        count += len(groups)
+        if gone:
+            count -= sum((partition, group) in gone for group in groups)
+    return count
+
+
+def has_groups(files: Files, count: int) -> bool:
+    """Return True if there are ``count`` file groups or more, with replaced and pending ones.
+
+    >>> has_groups({"p": {"a_0-1-0_20240229120000123.parquet": 9, ".a_2024022912.log.1": 9}}, 2)
+    False
     """
-    if COLUMN_STATS not in state.table.metadata_partitions:
+    for names in files.values():
+        count -= len(set(map(_group, names)))
+        if count <= 0:
+            return True
+    return False
+
+
+def log_bytes(source: Storage, table: TableProperties, timeline: Timeline, files: Files) -> int:
+    """Return the size of the log files in the newest slices. Raises Corrupt and Missing."""
+    logs = {}
+    for partition, sizes in files.items():
+        of_partition = {name: size for name, size in sizes.items() if name.startswith(_LOG)}
+        if of_partition:
+            logs[partition] = of_partition
+    state = state_of(source, table, timeline, _with_groups_of(files, logs))
+    return sum(log.size for one in state.slices for log in one.logs)
+
+
+def load_unread(
+    source: Storage, table: TableProperties, timeline: Timeline, files: Files, digest: str
+) -> UnreadFiles | None:
+    """Return the state of a table with Hudi's column statistics, or None if they are absent or out
+    of step, or if no commit has the columns.
+
+    Raises Corrupt, Missing, and Unsupported for columns that cannot be read.
+    """
+    if COLUMN_STATS not in table.metadata_partitions:
         return None
     try:
         metadata = load_metadata_table(source)
-        if metadata is None or metadata.problem(state.timeline):
+        if metadata is None or metadata.problem(timeline):
             return None
-        statistics = IndexPartition(source, metadata, state.timeline, COLUMN_STATS)
+        statistics = IndexPartition(source, metadata, timeline, COLUMN_STATS)
+        replaced = load_replaced_groups(source, timeline)
     except (Corrupt, Missing, Unsupported):
         return None
-    names = ["" if one.base is None else one.base.name for one in state.slices]
-    keys = FileKeys.of([one.partition for one in state.slices], names).suffixes
-    return UnreadFiles(state, load_schema(source, state), digest, statistics, keys)
+    schema = schema_of_commits(source, table, timeline)
+    if schema is None:
+        return None
+    visible = _count_visible(files, timeline, replaced)
+    return UnreadFiles(table, timeline, files, schema, digest, statistics, replaced, visible)

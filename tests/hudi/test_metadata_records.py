@@ -82,6 +82,32 @@ def test_damage_is_corrupt_and_named(key, data, schema):
         assert caught.value.path == "t/f.hfile"
 
 
+def info(**fields):
+    """Return a map of records with these fields."""
+    members = [{"name": name, "type": type} for name, type in fields.items()]
+    return {"type": "map", "values": {"type": "record", "name": "info", "fields": members}}
+
+
+@pytest.mark.parametrize(
+    ("type", "names"),
+    [
+        ("long", 1),
+        ({"type": "array", "items": "long"}, [1]),
+        ({"type": "map", "values": "long"}, {"x": 1}),
+        (info(size="long"), {"x": {"size": 1}}),
+        (info(size="long", isDeleted="int"), {"x": {"size": 1, "isDeleted": 0}}),
+        (info(size="double", isDeleted="boolean"), {"x": {"size": 1.5, "isDeleted": False}}),
+    ],
+)
+def test_names_of_another_type_are_corrupt(type, names):
+    field = {"name": "filesystemMetadata", "type": type}
+    schema = {"type": "record", "name": "r", "fields": [field]}
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(schema), {field["name"]: names})
+    with pytest.raises(Corrupt, match="unknown records"):
+        dict(decode_listings(entries((b"a", data.getvalue())), json.dumps(schema), "f"))
+
+
 def test_listings_have_sizes_and_deletes():
     records = listing({"p": {"x": 7, "y": None}, "": {}})
     batch = entries(*((key.encode(), value(names)) for key, names in records.items()))

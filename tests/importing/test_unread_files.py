@@ -19,8 +19,13 @@ from test_table_folders import copied, folders, opened
 import mdt
 from indexes.testing import predicates
 from mdt.errors import Corrupt, Invalid
+from mdt.filters.where import parse_where
+from mdt.hudi.read.loading import load_files, load_properties, load_timeline
+from mdt.hudi.read.table_state import load_names, load_state
 from mdt.importing import imported_storage, unread_files
+from mdt.importing.unread_files import load_unread
 from mdt.metadata.files import paths
+from mdt.stores.storage import LocalStorage
 
 SCHEMA = pa.schema(
     [
@@ -199,6 +204,25 @@ def test_filters_see_later_commits(tmp_path, table_type):
     copied(tmp_path)
     assert t.scan("v = 37").count() == 2
     assert t.scan("more is null and v = 37").count() == 2
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("where", ["v = 37", "v = 5", "n < 0", "p = 2 or v = 105", "v > 1000"])
+def test_parts_have_slices_of_the_whole_state(tmp_path, monkeypatch, table_type, where):
+    monkeypatch.setattr(unread_files, "_PART_MAX", 1)
+    ours = created(tmp_path, table_type)
+    ours.upsert(batch([5], offset=100))
+    ours.insert_overwrite(batch([20, 21]))
+    ours.delete_partition("p=7")
+    source = LocalStorage(copied(tmp_path))
+    table = load_properties(source)
+    timeline = load_timeline(source, table)
+    unread = load_unread(source, table, timeline, load_names(source, table, timeline), "")
+    state, others = unread.matching(source, parse_where(where, SCHEMA, None), SCHEMA)
+    whole = load_state(source, table, files=load_files(source)).slices
+    assert len(whole) == len(state.slices) + others == PARTITIONS - 1
+    assert [one for one in whole if one in state.slices] == state.slices
+    assert others
 
 
 @pytest.fixture

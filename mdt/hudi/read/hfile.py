@@ -11,9 +11,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.read import hfile_format
 from mdt.hudi.read.hfile_format import DATA, HEADER_BYTES, INTERMEDIATE, LEAF, Index, require
@@ -119,7 +121,8 @@ class HFile:
         Reads only the blocks that may have them. Raises the errors of :meth:`all`.
         """
         entries = self._entries([(prefix, _after(prefix))])
-        return entries.filter(pc.starts_with(entries["key"], prefix))
+        matches = np.flatnonzero(flags(pc.starts_with(entries["key"], prefix)))  # neighbours
+        return entries.slice(matches[0] if len(matches) else 0, len(matches))
 
     def _entries(self, ranges: Sequence[KeyRange]) -> pa.RecordBatch:
         """Return the entries of all blocks that may have keys of ``ranges``."""

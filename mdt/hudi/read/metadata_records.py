@@ -12,14 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from mdt.errors import Corrupt
-from mdt.hudi.avro import field, mapping, optional, parse_record, record
 from mdt.hudi.avro_columns import decode
 from mdt.hudi.read.untrusted_avro import read_values
 from mdt.limits import FILE_BYTES_MAX
-
-_FILE = record("HoodieMetadataFileInfo", field("size", "long"), field("isDeleted", "boolean"))
-_LISTING: Any = parse_record("HoodieMetadataRecord", optional("filesystemMetadata", mapping(_FILE)))
-"""The fields of a record of the partition ``files``."""
 
 Changes = dict[str, int | None]
 """Name -> size in bytes, or None if it was deleted."""
@@ -39,8 +34,10 @@ def decode_records(
 
     Raises Corrupt, with ``path``, and Unsupported.
     """
-    entries = entries.filter(pa.array(_value_edges(entries)[1] > 0))
     starts, lengths = _value_edges(entries)
+    if not lengths.all():
+        entries = entries.filter(pa.array(lengths > 0))
+        starts, lengths = _value_edges(entries)
     data = entries["value"].buffers()[2] or pa.py_buffer(b"")
     try:
         records = decode(data, starts, starts + lengths, schema, names)
@@ -76,7 +73,7 @@ def decode_listings(
     Raises Corrupt, with ``path``, and Unsupported.
     """
     keys, values = entries["key"].to_pylist(), entries["value"].to_pylist()
-    records = read_values(filter(None, values), schema, _LISTING, path)
+    records = read_values(filter(None, values), schema, path)
     for key, value in zip(keys, values, strict=True):
         try:
             text = key.decode()
@@ -85,11 +82,16 @@ def decode_listings(
         yield text, _changes(next(records), path) if value else None
 
 
-def _changes(listing: dict[str, Any], path: str) -> Changes:
+def _changes(listing: Any, path: str) -> Changes:
     changes: Changes = {}
-    for name, file in (listing["filesystemMetadata"] or {}).items():
-        size = file["size"]
-        if not 0 <= size <= FILE_BYTES_MAX:
-            raise Corrupt(f"{name[:200]!r} has {size} bytes", path=path)
-        changes[name] = None if file["isDeleted"] else size
+    try:
+        for name, file in (listing.get("filesystemMetadata") or {}).items():
+            size, is_deleted = file["size"], file["isDeleted"]
+            if type(size) is not int or type(is_deleted) is not bool:
+                raise TypeError("the size or the flag of a file has another type")
+            if not 0 <= size <= FILE_BYTES_MAX:
+                raise Corrupt(f"{name[:200]!r} has {size} bytes", path=path)
+            changes[name] = None if is_deleted else size
+    except (AttributeError, LookupError, TypeError) as error:
+        raise Corrupt(f"unknown records: {str(error)[:200]}", path=path) from error
     return changes

@@ -22,10 +22,12 @@ import pyarrow.compute as pc
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import avro_columns
 from mdt.hudi.avro_schema import META_FIELDS
+from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import TableState, load_commit
 from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.parquet_rows import open_file
 from mdt.hudi.read.schema_history import LATEST_SCHEMA, refuse_renamed_columns
+from mdt.hudi.read.table_properties import TableProperties
 from mdt.schema.convert import convert, is_encoded, is_same
 from mdt.schema.nested import fields_of, is_list, parts_of, rebuild
 
@@ -72,14 +74,10 @@ def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
     Raises Corrupt, Missing, and Unsupported for types that Arrow does not have, for a table without
     any schema, and for one with renamed columns.
     """
+    schema = schema_of_commits(objects, state.table, state.timeline, state.at)
+    if schema is not None:
+        return schema
     has_meta = state.table.meta_fields
-    for file in sorted(state.timeline.completed.values(), reverse=True):
-        if not state.at or file.time <= state.at:
-            content = load_commit(objects, file, with_files=False)
-            if content.schema_json and content.operation not in _KEEP_SCHEMA:
-                if LATEST_SCHEMA in content.extra:
-                    refuse_renamed_columns(objects)
-                return parse_schema(content.schema_json, meta_fields=has_meta)
     bases = [file_slice for file_slice in state.slices if file_slice.base is not None]
     if bases:
         newest = max(bases, key=lambda file_slice: file_slice.instant)
@@ -93,6 +91,26 @@ def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
     raise Unsupported(
         "the table has no schema", hint="write to it with Hudi first, or give it a schema there"
     )
+
+
+def schema_of_commits(
+    objects: TableObjects, table: TableProperties, timeline: Timeline, at: str = ""
+) -> TableSchema | None:
+    """Return the schema in the newest commit that has one, or None.
+
+    Args:
+        at: Leave out later commits.
+
+    Raises the errors of :func:`load_schema`.
+    """
+    for file in sorted(timeline.completed.values(), reverse=True):
+        if not at or file.time <= at:
+            content = load_commit(objects, file, with_files=False)
+            if content.schema_json and content.operation not in _KEEP_SCHEMA:
+                if LATEST_SCHEMA in content.extra:
+                    refuse_renamed_columns(objects)
+                return parse_schema(content.schema_json, meta_fields=table.meta_fields)
+    return None
 
 
 def parse_schema(text: str, *, meta_fields: bool) -> TableSchema:

@@ -31,12 +31,17 @@ def load_state(
     if timeline is None:
         timeline = load_timeline(objects, table)
     if files is None:
-        files = _load_files(objects, table, timeline)
+        files = load_names(objects, table, timeline)
     return state_of(objects, table, timeline, files, at)
 
 
-def _load_files(objects: TableObjects, table: TableProperties, timeline: Timeline) -> Files:
-    """Return the files of all partitions."""
+def load_names(objects: TableObjects, table: TableProperties, timeline: Timeline) -> Files:
+    """Return the files of all partitions, listed after ``timeline`` was loaded.
+
+    They come from Hudi's metadata table or, if the table has none, from storage.
+
+    Raises Corrupt and Missing.
+    """
     files = None
     if FILES in table.metadata_partitions:
         files = load_files_from_metadata(objects, timeline)
