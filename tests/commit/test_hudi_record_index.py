@@ -553,6 +553,18 @@ def test_a_partition_that_cannot_be_made_leaves_the_index(monkeypatch):
     assert by_hudi(storage) == by_us(table)
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_table_whose_rows_were_deleted_before_the_index_was_made_can_be_checked(version):
+    own = {"mdt.table.version": version, "mdt.hudi.metadata": False}
+    storage, table = new_table(MOR, "record", [], **own)
+    table.upsert(rows(random.Random(1), 9))
+    table.delete_where("true")
+    table.alter(options=ON)
+    table.insert_overwrite(rows(random.Random(2), 0))
+    assert "record_index" in partitions(storage) and by_hudi(storage) == {}
+    assert table.check().ok
+
+
 def test_a_check_tells_partitions_and_keys_with_slashes_apart():
     rows = pa.table({"partition": ["a", "a/b"], "key": ["b/c", "c"]})
     assert len(hudi_locations._with_partition(rows).unique()) == 2

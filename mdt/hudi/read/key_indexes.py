@@ -245,11 +245,12 @@ class KeyIndexes:
         ``partition`` and ``file_id``.
         """
         decode = decoder(name)
+        empty = [_NO_LOCATIONS] if name == RECORD_INDEX else []
         with self._lock:
             parts = self._partition(name).each(
                 lambda group: _current(group.records(HFile.all, decode))
             )
-            return pa.concat_tables(parts, promote_options="default")
+            return pa.concat_tables([*empty, *parts], promote_options="default")
 
     def _partition(self, name: str) -> IndexPartition:
         if name not in self._partitions:
