@@ -197,6 +197,9 @@ class _Keeper:
             return
         named = partitions_in(stored)
         self._partitions = self._usable(name for name in wanted if self._may_keep(name, named))
+        has_groups = RECORD_INDEX not in self._partitions or not self._by_partition
+        if not named and not has_groups and not self._after.numbered:
+            return  # the record index would have no file, as no partition has any
         state = self._state(listed)
         while FILES in self._partitions:
             if self._goes_on(state, named, definitions):

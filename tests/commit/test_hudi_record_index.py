@@ -243,6 +243,16 @@ def test_an_index_of_each_partition_that_lacks_a_partition_is_made_anew(caplog):
     assert "the record index lacks a partition" in caplog.text
 
 
+def test_a_table_without_files_gets_an_index_of_each_partition_with_its_first_rows():
+    own = {"mdt.table.version": 9}
+    storage, table = new_table(MOR, "record", ["city"], scope="partition", **ON, **own)
+    table.alter(add={"m": pa.int64()})
+    assert partitions(storage) == [""] and table.check().ok
+    table.upsert(rows(random.Random(1), 9).append_column("m", pa.nulls(9, pa.int64())))
+    assert "record_index" in partitions(storage) and by_hudi(storage) == by_us(table)
+    assert table.check().ok
+
+
 def test_a_partition_with_a_long_path_leaves_the_index_out():
     options = {**ON, "mdt.table.version": 9}
     storage, table = new_table(MOR, "record", ["city"], "partition", **options)
