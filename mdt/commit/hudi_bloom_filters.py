@@ -49,22 +49,25 @@ def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) ->
     Raises the errors of :func:`snapshot_entries`.
     """
     entries = _entries(metadata, map(after.segment, added_numbers(record, after)))
-    bases = [file for file in cleaned_hudi_files(record) if file[1].endswith(".parquet")]
-    gone = FileKeys.of([folder for folder, _ in bases], [name for _, name in bases])
+    folders, names = [], []
+    for folder, name in cleaned_hudi_files(record):
+        if name.endswith(".parquet"):
+            folders.append(folder)
+            names.append(name)
+    gone = FileKeys.of(folders, names)
     return hfile_entries.sort([entries, hfile_entries.deletions(gone.suffixes)])
 
 
 def _entries(metadata: Metadata, segments: Iterable[Segment]) -> pa.RecordBatch:
-    bases = []
+    folders, names, reads = [], [], []
     for segment in segments:
         folder, _, name = segment.path.rpartition("/")
         if segment.kind == BASE and paths.MERGED_MARK not in name:
-            bases.append((segment, folder, name))
-    filters = metadata.storage.each(partial(_value, metadata, segment) for segment, *_ in bases)
-    keys = FileKeys.of([folder for _, folder, _ in bases], [name for *_, name in bases])
-    return pa.record_batch(
-        [keys.suffixes, pa.array(list(filters), pa.large_binary())], schema=ENTRIES
-    )
+            folders.append(folder)
+            names.append(name)
+            reads.append(partial(_value, metadata, segment))
+    filters = pa.array(list(metadata.storage.each(reads)), pa.large_binary())
+    return pa.record_batch([FileKeys.of(folders, names).suffixes, filters], schema=ENTRIES)
 
 
 def _value(metadata: Metadata, segment: Segment) -> bytes:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -86,6 +87,7 @@ from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.contract import Listing
 
 DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
@@ -184,17 +186,21 @@ class _Keeper:
         files.
         """
         wanted = self._partitions
-        stored, definitions, state = self._storage.together(
+        likely = partitions_in(self._metadata.watch.properties or {}).intersection(wanted)
+        stored, definitions, listed, _ = self._storage.together(
             partial(read_properties, self._storage),
             self._stored_definitions if self._definitions() else lambda: None,
-            self._load,
+            partial(self._storage.list, FOLDER),
+            partial(self._read_ahead, likely),
         )
         if stored is None or not self._is_of_version(stored):
             return
         named = partitions_in(stored)
         self._partitions = self._usable(name for name in wanted if self._may_keep(name, named))
-        if self._partitions != wanted:
-            state = self._load()
+        has_groups = RECORD_INDEX not in self._partitions or not self._by_partition
+        if not named and not has_groups and not self._after.numbered:
+            return  # the record index would have no file, as no partition has any
+        state = self._state(listed)
         while FILES in self._partitions:
             if self._goes_on(state, named, definitions):
                 return
@@ -289,15 +295,32 @@ class _Keeper:
         names = tuple(partitions)
         return tuple(name for name in names if needed.get(name, name) in names)
 
+    def _read_ahead(self, partitions: Collection[str]) -> None:
+        """Read what the entries of the record in ``partitions`` need. Errors are raised again when
+        the entries are made.
+        """
+        with suppress(*DAMAGE):
+            self._entries.read(partitions, by_partition=self._by_partition)
+
     def _load(self) -> TableState:
-        """List the instants and the files of the metadata table."""
-        folders = (f"{FOLDER}/{partition}" for partition in self._partitions)
-        listed, *files = self._storage.together(
-            *(partial(self._storage.list_dir, path) for path in (self._layout.timeline, *folders))
-        )
-        instants = frozenset(filter(None, (self._layout.instant_at(i.path) for i in listed)))
-        sizes = ({info.path.rpartition("/")[2]: info.size for info in infos} for infos in files)
-        listings = dict(zip(self._partitions, sizes, strict=True))
+        """List the metadata table."""
+        return self._state(self._storage.list(FOLDER))
+
+    def _state(self, listed: Listing) -> TableState:
+        """Return the state of the metadata table.
+
+        Args:
+            listed: All its files.
+        """
+        listings: dict[str, dict[str, int]] = {name: {} for name in self._partitions}
+        instants = set[Instant]()
+        for info in listed:
+            folder, _, name = info.path.rpartition("/")
+            partition = folder.removeprefix(f"{FOLDER}/")
+            if partition in listings:
+                listings[partition][name] = info.size
+            elif folder == self._layout.timeline:
+                instants.update(filter(None, [self._layout.instant_at(info.path)]))
         last = self._last(instants, chain.from_iterable(listings.values()))
         return state_of(self._layout, instants, listings, last, by_partition=self._by_partition)
 

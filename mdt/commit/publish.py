@@ -297,15 +297,11 @@ def index_instants(
     new_instants: list[tuple[str, bytes]] = []
     if indexing.get("plan"):
         new_instants += layout.indexing(record.instant, completion, indexing["plan"])[:-1]
-    new_instants += [
-        layout.indexing(instant, completion, specs)[-1]
-        for instant, specs in indexing.get("done", {}).items()
-    ]
-    dropped = [
-        path
-        for instant in indexing.get("dropped", ())
-        for path in layout.retracted(instant, "indexing")
-    ]
+    for instant, specs in indexing.get("done", {}).items():
+        new_instants.append(layout.indexing(instant, completion, specs)[-1])
+    dropped: list[str] = []
+    for instant in indexing.get("dropped", ()):
+        dropped += layout.retracted(instant, "indexing")
     return new_instants, dropped
 
 

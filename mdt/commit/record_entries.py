@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 
 import pyarrow as pa
@@ -63,6 +63,35 @@ class RecordEntries:
         columns = self._columns.values()
         return value_changes(self._metadata, self.record, self._after, columns)
 
+    @cached_property
+    def _keys(self) -> pa.RecordBatch:
+        return hudi_record_index.record_entries(self._metadata, self.record, self._after)
+
+    @cached_property
+    def _keys_by_partition(self) -> dict[str, pa.RecordBatch]:
+        return hudi_record_index.entries_by_partition(self._metadata, self.record, self._after)
+
+    @cached_property
+    def _filters(self) -> pa.RecordBatch:
+        return hudi_bloom_filters.record_entries(self._metadata, self.record, self._after)
+
+    def read(self, partitions: Collection[str], *, by_partition: bool) -> None:
+        """Read the data files that entries in ``partitions`` need, all at once.
+
+        Args:
+            by_partition: True if the record index is one of each partition.
+
+        Raises the errors of :meth:`of`.
+        """
+        reads: list[Callable[[], object]] = []
+        if table_files.RECORD_INDEX in partitions:
+            reads.append(lambda: self._keys_by_partition if by_partition else self._keys)
+        if table_files.BLOOM_FILTERS in partitions:
+            reads.append(lambda: self._filters)
+        if not self._columns.keys().isdisjoint(partitions):
+            reads.append(lambda: self._values)
+        self._metadata.storage.together(*reads)
+
     def of(self, partition: str, schema: str = table_files.SCHEMA) -> pa.RecordBatch:
         """Return the entries in a partition, sorted by key.
 
@@ -79,16 +108,16 @@ class RecordEntries:
             case table_files.PARTITION_STATS:
                 return hudi_column_stats.partition_entries([self.bounds])
             case table_files.RECORD_INDEX:
-                return hudi_record_index.record_entries(self._metadata, self.record, self._after)
+                return self._keys
             case table_files.BLOOM_FILTERS:
-                return hudi_bloom_filters.record_entries(self._metadata, self.record, self._after)
+                return self._filters
         return hudi_secondary_index.record_entries(*self._values, self._columns[partition])
 
     def keys_by_partition(self) -> dict[str, pa.RecordBatch]:
         """Return the entries in a record index of each partition of the table, see
         :func:`mdt.commit.hudi_record_index.entries_by_partition`.
         """
-        return hudi_record_index.entries_by_partition(self._metadata, self.record, self._after)
+        return self._keys_by_partition
 
 
 def _listing_changes(

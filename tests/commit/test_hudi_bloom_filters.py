@@ -16,6 +16,8 @@ import mdt
 from indexes import hudi_bloom
 from mdt.commit.metadata_partitions import partitions_in
 from mdt.hudi.column_stats_records import FileKeys
+from mdt.hudi.metadata_table_files import GROUPS
+from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.index_partition import Decode, IndexPartition, newest_rows
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -153,3 +155,28 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(version)
         mdt.open(survivor).upsert(batch([5], 3))
         require_right(survivor)
         count("crashes of commits with Bloom filters", bool(where))
+
+
+@versions
+@pytest.mark.parametrize("spoil", ["delete", "replace"])
+def test_check_finds_other_filters_and_repair_removes_them(spoil, version):
+    storage, schema = MemoryStorage(), pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = mdt.create(storage, schema, ["id"], version=version, options=ON)
+    table.insert({"id": ["a"], "v": [1]})
+    assert table.check().ok
+    [name] = table.files()["name"].to_pylist()
+    key = FileKeys.of([""], [name]).suffixes
+    entries = hfile_entries.deletions(key)
+    if spoil == "replace":
+        values = pa.array([b"other"], pa.large_binary())
+        entries = pa.record_batch([key, values], schema=entries.schema)
+    log = max(
+        info.path for info in storage.list(f".hoodie/metadata/{NAME}") if ".log." in info.path
+    )
+    spoiled = GROUPS[NAME].log_file(entries, table.snapshot().last_instant)
+    storage.replace(log, storage.read(log) + spoiled)
+    [problem] = table.check().problems
+    assert "other Bloom filters, or none, of 1 base files" in problem.text
+    assert not table.repair().lost and table.check().ok
+    table.insert({"id": ["b"], "v": [2]})
+    require_right(storage)

@@ -109,19 +109,19 @@ def key_changes(
         _without_common(parts, moved_in.get(scope, []))[0] for scope, parts in moved_out.items()
     )
     ended_places = [(rows.segment, rows.mask) for rows in ended]
-    deleted = joined(
-        each(partial(_deleted, metadata, *place) for place in ended_places),
-        KEYS,
-        LOCATIONS_BYTES_MAX,
+
+    def locations(places: Sequence[tuple[Segment, Bools]]) -> pa.Table:
+        parts = each(partial(_locations, metadata, *place) for place in places)
+        return joined(parts, LOCATIONS, LOCATIONS_BYTES_MAX)
+
+    ended_keys = each(partial(_deleted, metadata, *place) for place in ended_places)
+    deleted, located = metadata.storage.together(
+        partial(joined, ended_keys, KEYS, LOCATIONS_BYTES_MAX), partial(locations, places)
     )
     if after.is_shared and len(deleted):
         is_live, live_places = _still_live(metadata, after, ended_places, deleted, by_partition)
-        deleted, places = deleted.filter(pc.invert(is_live)), places + live_places
-    located = joined(
-        each(partial(_locations, metadata, *place) for place in places),
-        LOCATIONS,
-        LOCATIONS_BYTES_MAX,
-    )
+        deleted = deleted.filter(pc.invert(is_live))
+        located = pa.concat_tables([located, locations(live_places)])
     return KeyChanges(located, deleted)
 
 
@@ -194,7 +194,10 @@ def value_changes(
     deleted = _deleted_rows(record, metadata.state(record.seq - 1), frozenset())
     inserted, definition = _inserted_rows(record, after), after.definition
     schema = pa.schema({RECORD_KEY: pa.string()} | {field.name: field.type for field in columns})
-    old, new = (_values(metadata, definition, rows, schema) for rows in (deleted, inserted))
+    values = partial(_values, metadata, definition)
+    old, new = metadata.storage.together(
+        partial(values, deleted, schema), partial(values, inserted, schema)
+    )
     return old, new
 
 

@@ -13,7 +13,7 @@ from mdt.commit.hudi_metadata import is_kept
 from mdt.commit.metadata_partitions import PARTITIONS, remove_metadata_table
 from mdt.commit.shared_metadata import is_shared
 from mdt.errors import MdtError
-from mdt.hudi.metadata_table_files import COLUMN_STATS
+from mdt.hudi.metadata_table_files import BLOOM_FILTERS, COLUMN_STATS
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import TableState as SlicesState
 from mdt.hudi.read.loading import load_files, load_properties, load_timeline
@@ -169,4 +169,6 @@ def _compare(state: TableState) -> Iterator[Problem]:
         return  # another process has removed it
     if COLUMN_STATS in properties.metadata_partitions:
         yield from hudi_statistics.compare(metadata, snapshot, table, timeline)
+    if BLOOM_FILTERS in properties.metadata_partitions:
+        yield from hudi_statistics.compare_filters(metadata, snapshot, table, timeline)
     yield from hudi_locations.compare(metadata, snapshot, table, timeline, properties)

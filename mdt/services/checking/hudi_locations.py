@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.commit import hudi_secondary_index
-from mdt.errors import Missing
 from mdt.hudi.metadata_table_files import RECORD_INDEX
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.instants import Timeline
@@ -53,13 +52,8 @@ def _compare_locations(
     metadata: Metadata, snapshot: Snapshot, table: MetadataTable, timeline: Timeline
 ) -> Iterator[Problem]:
     indexes = KeyIndexes(metadata.storage, table, timeline, {})
+    stored = indexes.records(RECORD_INDEX)
     live = pa.concat_tables([LOCATIONS.empty_table(), *live_locations(metadata, snapshot)])
-    try:
-        stored = indexes.records(RECORD_INDEX)
-    except Missing:  # an index of each partition has no files before there are partitions
-        if len(snapshot):
-            raise
-        return
     known, keys = plain(stored["key"]), plain(live["key"])
     if indexes.is_partitioned:  # a key may be in several
         known, keys = (_with_partition(rows) for rows in (stored, live))

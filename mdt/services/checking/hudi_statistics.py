@@ -1,14 +1,19 @@
-"""Check of the column statistics in Hudi's metadata table: they equal those made from ours."""
+"""Check of the column statistics and Bloom filters in Hudi's metadata table: they equal those made
+from our statistics and from the footers of base files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from mdt.commit import hudi_column_stats
+import pyarrow as pa
+
+from mdt.commit import hudi_bloom_filters, hudi_column_stats
 from mdt.hudi import column_stats_records
 from mdt.hudi.column_stats_records import FileKeys
-from mdt.hudi.metadata_table_files import COLUMN_STATS
+from mdt.hudi.metadata_table_files import BLOOM_FILTERS, COLUMN_STATS
+from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.index_partition import IndexGroup, IndexPartition
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.metadata_state import FOLDER, MetadataTable
@@ -31,8 +36,10 @@ def compare(
         timeline: Of the data table, with which the metadata table is in step.
     """
     expected = hudi_column_stats.snapshot_entries(metadata, snapshot, snapshot.definition)
-    made = dict(zip(expected["key"].to_pylist(), expected["value"].to_pylist(), strict=True))
-    stored = _stored(IndexPartition(metadata.storage, table, timeline, COLUMN_STATS))
+    made = _by_key([expected])
+    stored = _by_key(
+        IndexPartition(metadata.storage, table, timeline, COLUMN_STATS).each(_statistics)
+    )
     live = snapshot.files.take(["partition", "name"], snapshot.live_numbers)
     columns = live["partition"].to_pylist(), live["name"].to_pylist()
     suffixes = set(FileKeys.of(*columns).suffixes.to_pylist())
@@ -48,16 +55,46 @@ def compare(
         yield Problem(_PATH, -1, text, Kind.LISTING)
 
 
-def _stored(partition: IndexPartition) -> dict[bytes, bytes]:
-    """Return the newest entries of the partition."""
+def compare_filters(
+    metadata: Metadata, snapshot: Snapshot, table: MetadataTable, timeline: Timeline
+) -> Iterator[Problem]:
+    """Compare the stored Bloom filters of live base files with those in their footers, which are
+    read. Hudi's writers miss keys that a filter lacks.
+
+    Args:
+        timeline: Of the data table, with which the metadata table is in step.
+    """
+    expected = hudi_bloom_filters.snapshot_entries(metadata, snapshot)
+    stored = _by_key(
+        IndexPartition(metadata.storage, table, timeline, BLOOM_FILTERS).each(_filters)
+    )
+    made = _by_key([expected])
+    wrong = sum(stored.get(key) != value for key, value in made.items())
+    if wrong:
+        text = f"Hudi's metadata table has other Bloom filters, or none, of {wrong:,} base files"
+        yield Problem(f"{FOLDER}/{BLOOM_FILTERS}", -1, text, Kind.LISTING)
+
+
+def _filters(group: IndexGroup) -> pa.RecordBatch:
+    """Return the newest entries of a file group of Bloom filters."""
+    parts = [] if group.base is None else [group.base.all()]
+    for block in group.blocks:
+        if isinstance(block, pa.Array):
+            parts.append(hfile_entries.deletions(block.cast(pa.large_binary())))
+        else:
+            parts.append(block[0].all())
+    return hfile_entries.merge(parts)
+
+
+def _by_key(groups: Iterable[pa.RecordBatch]) -> dict[bytes, bytes]:
     entries: dict[bytes, bytes] = {}
-    for group in partition.each(_entries):
-        entries |= group
+    for group in groups:
+        entries |= zip(group["key"].to_pylist(), group["value"].to_pylist(), strict=True)
     return entries
 
 
-def _entries(group: IndexGroup) -> dict[bytes, bytes]:
+def _statistics(group: IndexGroup) -> pa.RecordBatch:
+    """Return the newest entries of a file group of column statistics."""
     files = [group.base] if group.base is not None else []
     files += [block[0] for block in group.blocks if isinstance(block, tuple)]
-    merged = column_stats_records.merge(file.all() for file in files)
-    return dict(zip(merged["key"].to_pylist(), merged["value"].to_pylist(), strict=True))
+    return column_stats_records.merge(file.all() for file in files)
