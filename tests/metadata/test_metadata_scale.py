@@ -380,17 +380,5 @@ def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store():
     assert not [name for name in loaded if f"{name}.".startswith(late)]
 
 
-def test_import_mdt_takes_at_most_twice_as_long_as_what_it_needs_of_pyarrow():
-    code = (
-        "from time import process_time as now; start = now(); import numpy, pyarrow,"
-        " pyarrow.compute; middle = now();import mdt; print(middle - start, now() - middle)"
-    )
-    runs = [map(float, _printed(code)) for _ in range(3)]
-    arrow, ours = (min(column) for column in zip(*runs, strict=True))
-    assert ours < 2 * arrow, (
-        f"import mdt took {ours:.3f} s of a processor, pyarrow and numpy {arrow:.3f} s"
-    )
-
-
 def test_a_scan_does_not_take_the_name_of_the_function_read():
     assert mdt.read.__module__ == "mdt.source" and callable(mdt.open)
