@@ -77,8 +77,6 @@ final class TableCall extends SqlCommand {
         }
         if (table != null && RESTORING.contains(name)) { // the columns may be those of an earlier state
             enter(session, Arrays.asList(new Object[] {Python.read(session, options, null).schema().json()}));
-        } else if (table != null && !name.startsWith("Show")) {
-            session.catalog().refreshTable(table.identifier().quotedString()); // rows may have changed
         }
         Caches.renew(session, options);
         return ((Dataset) answer).collectAsList();
