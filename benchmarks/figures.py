@@ -299,9 +299,10 @@ QUESTIONS = (
                 },
             ),
         ),
-        "Hudi 1.2 on Spark 3.5 plans a filter on a column and a look-up by key, down to the files of its tasks. mdt and"
-        " Hudi's writer made a table each, of version 9, copy-on-write, with 100 partitions of one file, from the same"
-        " three commits.",
+        "A tenth of the upserted rows are new. Each line of the first table has one more partition than the line above, and"
+        " is compared with the same upsert without a metadata table. Hudi 1.2 on Spark 3.5 plans a filter on a column and a"
+        " look-up by key, down to the files of its tasks. mdt and Hudi's writer made a table each, of version 9,"
+        " copy-on-write, with 100 partitions of one file, from the same three commits.",
         "Without a metadata table Hudi lists each partition.",
     ),
     Question(
