@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from mdt.arguments import shown
 from mdt.catalogs.entry import Entry
 from mdt.catalogs.rest import MISSING, ask, require_url
 from mdt.errors import Invalid, Unsupported
@@ -130,13 +131,11 @@ def _sql_type(type: str | Mapping[str, Any]) -> str:
 
 def _require_same(found: Mapping[str, Any], entry: Entry, name: str) -> None:
     """Raise Invalid unless the entry that exists is that of the table."""
-    place, own = (
-        (parts.scheme, parts.netloc, parts.path.rstrip("/"))
-        for parts in map(urlsplit, (str(found.get("storage_location")), entry.url))
-    )
-    if place != own or found.get("data_source_format") != _DELTA:
+    form, place = found.get("data_source_format"), str(found.get("storage_location"))
+    # local paths have one slash, or three
+    places = {url.rstrip("/").replace("file:///", "file:/") for url in (place, entry.url)}
+    if len(places) > 1 or form != _DELTA:
         raise Invalid(
-            f"{name} is another table in the catalog: {found.get('data_source_format')}"
-            f" at {found.get('storage_location')}",
+            f"{name} is another table in the catalog: {shown(form)} at {shown(place)}",
             hint="drop it from the catalog, or choose another name",
         )

@@ -121,7 +121,7 @@ def key_changes(
     if after.is_shared and len(deleted):
         is_live, live_places = _still_live(metadata, after, ended_places, deleted, by_partition)
         deleted = deleted.filter(pc.invert(is_live))
-        located = pa.concat_tables([located, locations(live_places)])
+        located = joined([located, locations(live_places)], LOCATIONS, LOCATIONS_BYTES_MAX)
     return KeyChanges(located, deleted)
 
 
