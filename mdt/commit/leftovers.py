@@ -83,14 +83,15 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
     files = _unclaimed_tokens(listing, used, claimed, {claim.token for claim in running})
     unknown = _unended_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
+    layout = layout_of(snapshot.definition)
     if snapshot.is_shared:
         # Other writers give their log files the token of the log file before.
         ended_here = snapshot.log.dead_instants - snapshot.instants
         for path, token in tuple(files.items()):
-            if token not in unknown and not has_only_instants(storage, path, ended_here):
+            if token not in unknown and not has_only_instants(storage, path, ended_here, layout):
                 del files[path]
     recorded = snapshot.instants | snapshot.log.dead_instants | claimed
-    instants = _instants(listing, layout_of(snapshot.definition))
+    instants = _instants(listing, layout)
     pending = [
         path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED
     ]

@@ -14,7 +14,7 @@ from mdt.commit.claims import PendingClaim
 from mdt.errors import Missing
 from mdt.hudi.commit_metadata import PROFILE_START
 from mdt.hudi.file_names import parse_base, parse_log
-from mdt.hudi.layout import layout_of
+from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.read.log_blocks import instants_of_file
 from mdt.metadata import references
 from mdt.metadata.files import paths
@@ -122,12 +122,12 @@ def remove_files(
     infos = [*storage.list(paths.attachments_of(instant)), *storage.list(paths.merged_dir())]
     for folder in storage.each(partial(storage.list_dir, partition) for partition in partitions):
         infos += folder
-    doomed = []
+    doomed, layout = [], layout_of(snapshot.definition)
     for info in infos:
         if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
             continue
         if info.path in referenced or (
-            snapshot.is_shared and not has_only_instants(storage, info.path, {instant})
+            snapshot.is_shared and not has_only_instants(storage, info.path, {instant}, layout)
         ):
             continue
         doomed.append(info.path)
@@ -145,9 +145,14 @@ def is_written_by(path: str, instant: str, token: int) -> bool:
     return names.token_of(name) == token and names.instant_of(name) in (None, instant)
 
 
-def has_only_instants(storage: Storage, path: str, instants: AbstractSet[str]) -> bool:
-    """Return True if ``path`` is not a log file, or all its blocks have ``instants``."""
-    if parse_log(path.rpartition("/")[2]) is None:
+def has_only_instants(
+    storage: Storage, path: str, instants: AbstractSet[str], layout: Layout
+) -> bool:
+    """Return True if ``path`` is not a log file, or all its blocks have ``instants``. A damaged one
+    has them if its name has the instant of its writer, as since version 8.
+    """
+    log = parse_log(path.rpartition("/")[2])
+    if log is None or (layout.has_completions and log.instant in instants):
         return True
     written = instants_of_file(storage, path)
     return bool(written) and written <= instants

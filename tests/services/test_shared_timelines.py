@@ -172,3 +172,28 @@ def test_a_crash_while_a_shared_timeline_is_archived_changes_no_rows(table_type,
         assert not replaced & data_files(storage)
         assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours), number
         assert ours.check().ok
+
+
+class DyingBeforeTheRecord(FaultyStorage):
+    def put_if_absent(self, path, data):
+        if "/.mdt/log/" in path:
+            self.crashed = True
+            raise Crash
+        return super().put_if_absent(path, data)
+
+
+def test_a_torn_log_file_of_a_dead_writer_is_deleted():
+    """Its name has the instant of the writer."""
+    storage = MemoryStorage()
+    other_table(storage, version=9).upsert(batch(list(range(10)), 1))
+    mdt.adopt(storage)
+    before = data_files(storage)
+    dying = DyingBeforeTheRecord(storage)
+    with pytest.raises(Crash):
+        mdt.open(dying).upsert(batch([1], 5))
+    [log] = data_files(storage) - before
+    storage.replace(log, storage.read(log)[:500])
+    storage.sleep(3600)
+    ours = mdt.open(storage, {"mdt.rollback.after.seconds": 1})
+    ours.upsert(batch([2], 6))
+    assert log not in data_files(storage) and ours.check().ok
