@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from counting import count
 from hudi_kinds import (
     BLOOM,
     COLUMN_STATS,
@@ -47,6 +48,16 @@ LACKS_SAVEPOINT = ("Unable to find completion time", "delete metadata table and 
 """Hudi's reasons not to restore its metadata table if it has built that after the savepoint."""
 FOLLOWED = re.compile(r"Found commits after time :(\d+), please rollback greater commits first")
 """Hudi's reason not to roll back a dead write: a later instant has completed, as of a clustering."""
+COMPACTED = "is earlier than the latest compaction"
+"""Hudi's reason not to roll back a write: it has compacted its metadata table since."""
+WITHOUT_METADATA = {
+    "hoodie.metadata.enable": "false",
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.record.index.enable": "false",
+    "hoodie.metadata.global.record.level.index.enable": "false",
+    "hoodie.index.type": "GLOBAL_SIMPLE",
+}
+"""Options of a write that removes the metadata table."""
 LAZY = {
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.client.heartbeat.interval_in_ms": "1000",
@@ -102,7 +113,27 @@ class RandomSteps:
         steps = dict(self._weights())
         [draw_step] = self._draw.choices(list(steps), list(steps.values()))
         name, step = draw_step()
-        return name, unblocking(step)
+        return name, self._unblocking(step)
+
+    def _unblocking(self, step: Step) -> Step:
+        """Return a step after which Hudi can write again if it refused the step because it cannot
+        roll back a dead write, or cannot do so in its metadata table. Its users would do the same,
+        as Hudi refuses all later writes, too.
+        """
+
+        def unblocking_step(hudi: HudiSession, path: Path) -> None:
+            try:
+                step(hudi, path)
+            except Refused as error:
+                if FOLLOWED.search(str(error)):
+                    hudi.call(path, "sql", "call run_clean(table => '{t}')", **LAZY)
+                if COMPACTED in str(error):
+                    _, write = self._write("upsert", self._numbers(6), **WITHOUT_METADATA)
+                    write(hudi, path)
+                    count("metadata tables with compacted dead writes, which Hudi removed")
+                raise
+
+        return unblocking_step
 
     def _weights(self) -> Mapping[Callable[[], tuple[str, Step]], float]:
         """Return the steps that the table allows, with their weights."""
@@ -318,22 +349,6 @@ def steps(*parts: Step) -> Step:
             part(hudi, path)
 
     return step
-
-
-def unblocking(step: Step) -> Step:
-    """Return a step after which Hudi can write again if it refused the step because it cannot roll
-    back a dead write. Its users would do the same, as Hudi refuses all later writes, too.
-    """
-
-    def unblocking_step(hudi: HudiSession, path: Path) -> None:
-        try:
-            step(hudi, path)
-        except Refused as error:
-            if FOLLOWED.search(str(error)):
-                hudi.call(path, "sql", "call run_clean(table => '{t}')", **LAZY)
-            raise
-
-    return unblocking_step
 
 
 def _uncomplete(hudi: HudiSession, path: Path) -> None:

@@ -45,13 +45,6 @@ COMPARED_EVERY = 3
 MARKS = ("", "é", "\ud7ff", "\x01")
 """Beginnings of new keys, all of which Java orders like HFiles."""
 READER = BY_INDEX | SKIPPING
-COMPACTED = "is earlier than the latest compaction"
-"""Hudi's reason not to roll back a write: it has compacted its metadata table since."""
-WITHOUT_METADATA = {
-    **dict.fromkeys([name for name in READER if name.startswith("hoodie.metadata")], "false"),
-    "hoodie.index.type": "GLOBAL_SIMPLE",
-}
-"""Options of a write that removes the metadata table."""
 REFUSED_MAX = 0.5
 """Part of the steps after the first phase that may be refused."""
 OUR_OPTIONS = {
@@ -93,24 +86,6 @@ class MetadataSteps(RandomSteps):
         if self.kind == MOR:
             weights[self._compact] = 1
         return weights
-
-    def next(self):
-        """Return a random step. If Hudi cannot roll back a write in its metadata table, it refuses
-        all later writes. The step then writes without that table, as its users would.
-        """
-        name, step = super().next()
-
-        def unblocking_step(hudi, path):
-            try:
-                step(hudi, path)
-            except Refused as error:
-                if COMPACTED in str(error):
-                    _, write = self._write("upsert", self._numbers(6), **WITHOUT_METADATA)
-                    write(hudi, path)
-                    count("metadata tables with compacted dead writes, which Hudi removed")
-                raise
-
-        return name, unblocking_step
 
     def _move(self):
         """Upsert rows in a single city."""
