@@ -148,8 +148,10 @@ def is_written_by(path: str, instant: str, token: int) -> bool:
 def has_only_instants(
     storage: Storage, path: str, instants: AbstractSet[str], layout: Layout
 ) -> bool:
-    """Return True if ``path`` is not a log file, or all its blocks have ``instants``. A damaged one
-    has them if its name has the instant of its writer, as since version 8.
+    """Return True if ``path`` is not a log file, or all its blocks have ``instants``.
+
+    Since version 8 the name of a log file has the instant of its writer, and the file may be
+    damaged.
     """
     log = parse_log(path.rpartition("/")[2])
     if log is None or (layout.has_completions and log.instant in instants):

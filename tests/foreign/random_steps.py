@@ -55,7 +55,6 @@ WITHOUT_METADATA = {
     "hoodie.metadata.index.column.stats.enable": "false",
     "hoodie.metadata.record.index.enable": "false",
     "hoodie.metadata.global.record.level.index.enable": "false",
-    "hoodie.index.type": "GLOBAL_SIMPLE",
 }
 """Options of a write that removes the metadata table."""
 LAZY = {
@@ -128,7 +127,10 @@ class RandomSteps:
                 if FOLLOWED.search(str(error)):
                     hudi.call(path, "sql", "call run_clean(table => '{t}')", **LAZY)
                 if COMPACTED in str(error):
-                    _, write = self._write("upsert", self._numbers(6), **WITHOUT_METADATA)
+                    options = dict(WITHOUT_METADATA)
+                    if self.options.get("hoodie.index.type") == "RECORD_INDEX":
+                        options["hoodie.index.type"] = "GLOBAL_SIMPLE"
+                    _, write = self._write("upsert", self._numbers(6), **options)
                     write(hudi, path)
                     count("metadata tables with compacted dead writes, which Hudi removed")
                 raise
