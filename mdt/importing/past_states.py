@@ -42,7 +42,7 @@ def _deleted_files(source: Storage, state: TableState) -> Iterator[tuple[GroupId
     """Yield the file group and the instant of each data file that a cleaning deleted."""
     for file in state.timeline.of_action(_CLEAN):
         deleted = decode_clean(load_body(source, file), file.path)
-        for partition, names in deleted.names.items():
+        for partition, names in deleted.items():
             for name in names:
                 base = file_names.parse_base(name, file_names.ANY_BASE)
                 parsed = base or file_names.parse_log(name, file_names.ANY_LOG)

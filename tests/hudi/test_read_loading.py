@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mdt.errors import Corrupt, Missing, Unsupported
-from mdt.hudi import clustering_plan, compaction_plan, properties
+from mdt.hudi import compaction_plan, properties
 from mdt.hudi.read import loading
 from mdt.hudi.read.table_state import load_state
 from mdt.stores.storage import MemoryStorage
@@ -123,21 +123,6 @@ def test_the_timeline_has_only_the_instants_of_its_folder(version):
     timeline = loading.load_timeline(storage, loading.load_properties(storage))
     [file] = timeline.files
     assert (file.time, file.path, file.size) == (time(1), instant(version, 1, "commit", 2), 2)
-
-
-def test_pending_clusterings_name_their_file_groups():
-    plan = clustering_plan.encode(
-        [{"slices": [{"fileId": "a-0", "partitionPath": "p"}], "outputs": ["b-0"]}]
-    )
-    for version, action in ((6, "replacecommit"), (9, "clustering")):
-        objects = {
-            instant(version, 1, f"{action}.requested"): plan,
-            instant(version, 2, "replacecommit.requested"): b"",
-            instant(version, 3, "replacecommit.inflight"): b"",
-        }
-        storage = a_table(version, objects)
-        timeline = loading.load_timeline(storage, loading.load_properties(storage))
-        assert loading.load_pending_clusterings(storage, timeline) == {("p", "a-0"): time(1)}
 
 
 def test_archived_log_files_are_sliced_by_the_history():

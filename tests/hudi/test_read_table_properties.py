@@ -54,7 +54,7 @@ def test_a_table_with_nothing_but_its_identity_has_the_defaults_of_hudi():
     assert table.time_zone == "LOCAL"
     assert table.key_fields == table.partition_fields == table.ordering_fields == ()
     assert table.key_generator == table.partial_update == table.schema_json == ""
-    assert not (table.hive_style or table.url_encode or table.slash_separated_dates)
+    assert not (table.hive_style or table.slash_separated_dates)
     assert table.meta_fields and table.base_format == "PARQUET" and not table.metadata_partitions
     assert table.merge_mode == COMMIT_TIME
     table_properties.refuse(table)
@@ -71,7 +71,6 @@ def test_every_property_is_read():
             "hoodie.table.ordering.fields": "ts,v",
             "hoodie.table.keygenerator.type": "COMPLEX_AVRO",
             "hoodie.datasource.write.hive_style_partitioning": "TRUE",
-            "hoodie.datasource.write.partitionpath.urlencode": "true",
             "hoodie.datasource.write.slash.separated.date.partitioning": "true",
             "hoodie.populate.meta.fields": "false",
             "hoodie.table.partial.update.mode": "ignore_defaults",
@@ -85,7 +84,7 @@ def test_every_property_is_read():
     assert (table.key_fields, table.partition_fields) == (("id", "n"), ("city", "day"))
     assert (table.ordering_fields, table.merge_mode) == (("ts", "v"), EVENT_TIME)
     assert (table.key_generator, table.meta_fields) == ("COMPLEX", False)
-    assert table.hive_style and table.url_encode and table.slash_separated_dates
+    assert table.hive_style and table.slash_separated_dates
     assert table.partial_update == "IGNORE_DEFAULTS"
     assert table.metadata_partitions == {"files", "column_stats"}
     assert table.schema_json == "{}"

@@ -31,8 +31,6 @@ Descriptor = Mapping[str, Any]
 
 _OBJECT = re.compile(re.escape(FOLDER) + r"/deletion_vector_(.{36})\.bin")
 _FILE_VERSION = b"\1"
-_FRAME_BYTES = 4
-"""Bytes before a vector, with its size, and after it, with its checksum."""
 _SEQ_BITS = 48
 _TABLE_BITS = 64
 _WORD_BYTES = 4

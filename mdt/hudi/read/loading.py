@@ -22,7 +22,6 @@ from mdt.hudi.read.file_slices import (
 )
 from mdt.hudi.read.history import completion_times
 from mdt.hudi.read.instants import (
-    CLUSTERING,
     COMPACTION,
     REPLACE,
     InstantFile,
@@ -31,11 +30,7 @@ from mdt.hudi.read.instants import (
     timeline_of,
 )
 from mdt.hudi.read.objects import TableObjects, read_listed
-from mdt.hudi.read.service_metadata import (
-    GroupId,
-    decode_clustering_plan,
-    decode_compaction_plan,
-)
+from mdt.hudi.read.service_metadata import GroupId, decode_compaction_plan
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.timeline import REQUESTED
 from mdt.limits import INSTANT_BYTES_MAX, PROPERTIES_BYTES_MAX
@@ -105,21 +100,8 @@ def load_pending_compactions(objects: TableObjects, timeline: Timeline) -> dict[
             continue
         if file.state != REQUESTED:
             raise Corrupt("a compaction has no plan", path=file.path)
-        for operation in decode_compaction_plan(load_body(objects, file), file.path):
-            pending[operation.partition, operation.file_id] = file.time
-    return pending
-
-
-def load_pending_clusterings(objects: TableObjects, timeline: Timeline) -> dict[GroupId, str]:
-    """Return the file groups that a pending clustering will replace, and its instant.
-
-    They are read as before until the clustering completes. Raises Corrupt and Missing.
-    """
-    pending = {}
-    for file in timeline.pending.values():
-        if file.action in (REPLACE, CLUSTERING) and file.state == REQUESTED:
-            for group in decode_clustering_plan(load_body(objects, file), file.path):
-                pending[group] = file.time
+        for group in decode_compaction_plan(load_body(objects, file), file.path):
+            pending[group] = file.time
     return pending
 
 

@@ -113,7 +113,6 @@ class TableProperties:
         key_generator: Hudi's type of the key generator, such as SIMPLE or COMPLEX, without
             ``_AVRO``. USER_PROVIDED for an unknown class, "" if nothing is stored.
         hive_style: Partition folders are named ``column=value``.
-        url_encode: Special characters in partition folders are percent-encoded.
         slash_separated_dates: A date is stored as the three folders ``yyyy/MM/dd``.
         meta_fields: Rows have Hudi's five meta columns.
         merge_mode: EVENT_TIME, COMMIT_TIME or CUSTOM. Never EVENT_TIME without ordering fields.
@@ -137,7 +136,6 @@ class TableProperties:
     ordering_fields: tuple[str, ...]
     key_generator: str
     hive_style: bool
-    url_encode: bool
     slash_separated_dates: bool
     meta_fields: bool
     merge_mode: str
@@ -209,7 +207,6 @@ def from_properties(stored: Mapping[str, str]) -> TableProperties:
         ordering_fields=ordering,
         key_generator=generator,
         hive_style=_flag(stored, "hoodie.datasource.write.hive_style_partitioning"),
-        url_encode=_flag(stored, "hoodie.datasource.write.partitionpath.urlencode"),
         slash_separated_dates=_flag(
             stored, "hoodie.datasource.write.slash.separated.date.partitioning"
         ),
