@@ -5,8 +5,12 @@ and then once with the row of the base file, per record key (``HoodieMergedLogRe
 
 * By commit time, the later row or delete wins.
 * By event time, it wins unless its ordering value is smaller. A delete without an ordering value
-  (a commit-time delete), or a null ordering value, wins over all that stood before it in the log
-  and loses to all that follows it there.
+  (a commit-time delete) wins over all that stood before it in the log and loses to all that follows
+  it there.
+* Hudi takes a null for the int 0, which a delete without an ordering value has, too. So null is 0
+  among integers of 32 bits and dates. Hudi cannot compare other nulls. Here, those of a single
+  field win and lose like commit-time deletes, and those of several fields are the smallest values.
+* Floats have Java's order: -0.0 is below 0.0, and NaN is the largest.
 * A commit-time delete that is the last of its key in the log deletes the base row, too. Otherwise
   the winner of the log replaces the base row unless its ordering value is smaller.
 * A delete record after a commit-time delete changes nothing.
@@ -84,7 +88,7 @@ class RankedLog:
     Attributes:
         rows: Numbers of the events that count, ascending.
         key: Number of the key of each event, int64[n].
-        rank: Dense rank of the ordering value of each event, -1 if it is null, int64[n].
+        rank: Dense rank of the ordering value of each event, -1 if it has none, int64[n].
         base_row: Number of a key -> its first row in the base file, or -1.
         base_rank: Rank of each row of the base file.
     """
@@ -111,7 +115,7 @@ def rank(base: Events, log: Events) -> RankedLog:
     """
     key = _codes(pa.chunked_array([base.keys, log.keys]))
     columns = [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
-    ranks = _ranks(columns, len(key))
+    ranks = _ranks(columns, np.append(base.is_delete, log.is_delete))
     base_row = np.full(int(key.max()) + 1, -1)
     base_row[key[: len(base)][::-1]] = np.arange(len(base))[::-1]
     log_key, log_rank = key[len(base) :], ranks[len(base) :]
@@ -147,36 +151,55 @@ def _codes(keys: pa.ChunkedArray) -> Int64s:
     return codes
 
 
-def _ranks(columns: Sequence[pa.ChunkedArray], rows: int) -> Int64s:
-    """Return the dense rank of each row by ``columns``, -1 if a value is null -> int64[n].
+def _ranks(columns: Sequence[pa.ChunkedArray], is_delete: Bools) -> Int64s:
+    """Return the dense rank of each row by ``columns``, -1 for a row without value -> int64[n].
 
-    Without columns, all of the ``rows`` have rank 0.
+    Without columns, all rows have rank 0.
     """
     if not columns:
-        return np.zeros(rows, np.int64)
-    names = [str(number) for number in range(len(columns))]
-    table = pa.table(list(columns), names=names).combine_chunks()
-    order = table.sort_by([(name, "ascending") for name in names])
-    permutation = pc.sort_indices(table, [(name, "ascending") for name in names]).to_numpy()
-    rises = np.zeros(len(table), np.bool_)
-    is_null = np.zeros(len(table), np.bool_)
-    for name in names:
-        values = order[name].combine_chunks()
-        rises[1:] |= ~_same(values.slice(1), values.slice(0, len(values) - 1))
-        is_null |= values.is_null().to_numpy(zero_copy_only=False)
-    dense = np.where(is_null, -1, np.cumsum(rises))
-    ranks = np.empty(len(table), np.int64)
-    ranks[permutation] = dense
+        return np.zeros(len(is_delete), np.int64)
+    values = [_with_zeros(column.combine_chunks()) for column in columns]
+    numbers = [_numbers(column) for column in values]
+    order = np.lexsort(numbers[::-1])
+    rises = np.zeros(len(order), np.bool_)
+    for column in numbers:
+        rises[1:] |= column[order][1:] != column[order][:-1]
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(rises)
+    if len(columns) > 1:
+        ranks[is_delete & np.logical_and.reduce([_nulls(column) for column in columns])] = -1
+    elif _is_int(values[0].type):
+        ranks[is_delete & np.asarray(pc.equal(values[0].cast(pa.int32()), 0))] = -1
+    else:
+        ranks[_nulls(values[0])] = -1
     return ranks
 
 
-def _same(left: pa.Array, right: pa.Array) -> Bools:
-    """Return True where values are equal, NaN with NaN, and null with anything -> bool[n]."""
-    equal = pc.fill_null(pc.equal(left, right), True)
-    if pa.types.is_floating(left.type):
-        equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), True))
-    same: Bools = equal.to_numpy(zero_copy_only=False)
-    return same
+def _with_zeros(values: pa.Array) -> pa.Array:
+    """Return values where 0 replaces null, for the types of which Hudi can compare it."""
+    if not _is_int(values.type):
+        return values
+    return values.fill_null(pa.scalar(0, pa.int32()).cast(values.type))
+
+
+def _is_int(type: pa.DataType) -> bool:
+    """Return True for the types whose values are integers of 32 bits in Hudi on Spark."""
+    return bool(pa.types.is_int32(type) or pa.types.is_date32(type))
+
+
+def _numbers(values: pa.Array) -> Int64s:
+    """Return numbers with the same order as ``values``, 0 for null, int64[n]."""
+    numbers: Int64s = 2 * pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64)
+    numbers[_nulls(values)] = 0
+    if pa.types.is_floating(values.type):
+        floats = values.fill_null(0.0).to_numpy(zero_copy_only=False)
+        numbers -= (floats == 0) & np.signbit(floats)
+    return numbers
+
+
+def _nulls(values: pa.Array | pa.ChunkedArray) -> Bools:
+    is_null: Bools = np.asarray(values.is_null())
+    return is_null
 
 
 def _last_by_rank(log: RankedLog) -> Int64s:

@@ -178,6 +178,7 @@ for name, expression in {
     "decimal": "cast({ts} as decimal(9, 2))",
     "wide_decimal": "cast({ts} as decimal(30, 4))",
     "null": "if({ts} = 5, null, {ts}L)",
+    "null_int": "if({ts} > 12, null, cast({ts} as int))",
     "flag": "{ts} > 12",
 }.items():
     add(f"ordered_by_{name}", 9, MOR, ordering_by(expression))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,22 +14,39 @@ KEYS = st.sampled_from("abcd")
 VALUES = st.none() | st.integers(0, 3)
 
 
-def newer_wins(old, new):
-    """Whether an event with the ordering values ``new`` replaces an older one."""
-    return any(value is None for value in (*old, *new)) or new >= old
+def has_none(ordering, is_delete):
+    """Whether an event has no ordering value: in a single field null, in several only deletes."""
+    is_null = bool(ordering) and set(ordering) == {None}
+    return is_null and (is_delete or len(ordering) == 1)
+
+
+def newer_wins(old, new, *, old_ends=False, new_ends=False):
+    """Whether an event with the ordering values ``new`` replaces an older one.
+
+    Args:
+        old_ends, new_ends: Whether the events are deletes.
+    """
+    if has_none(old, old_ends) or has_none(new, new_ends):
+        return True
+    smallest = -1
+    return [smallest if value is None else value for value in new] >= [
+        smallest if value is None else value for value in old
+    ]
 
 
 def folded(base, log):
     """Numbers of the live rows of the base file and of the log."""
     state = {}
     for number, (key, ordering, is_delete) in enumerate(log):
-        if key in state and is_delete and state[key][2] and None in state[key][1]:
+        if key in state and is_delete and state[key][2] and has_none(state[key][1], True):
             continue
-        if key not in state or newer_wins(state[key][1], ordering):
+        if key not in state or newer_wins(
+            state[key][1], ordering, old_ends=state[key][2], new_ends=is_delete
+        ):
             state[key] = number, ordering, is_delete
     live_base = set()
     for number, (key, ordering, _) in enumerate(base):
-        if key in state and newer_wins(ordering, state[key][1]):
+        if key in state and newer_wins(ordering, state[key][1], new_ends=state[key][2]):
             continue
         state.pop(key, None)
         live_base.add(number)
@@ -109,6 +127,32 @@ def test_not_a_number_is_larger_than_all_numbers_and_equal_to_itself():
     base_live, log_live = live_rows(events(base, 1, pa.float64()), events(log, 1, pa.float64()))
     assert base_live.tolist() == [False, True, False]
     assert log_live.tolist() == [True, False, True]
+
+
+def test_minus_zero_is_below_zero():
+    base_live, log_live = live_rows(
+        events([("a", (0.0,), False), ("b", (-0.0,), False)], 1, pa.float32()),
+        events([("a", (-0.0,), False), ("b", (0.0,), False)], 1, pa.float32()),
+    )
+    assert (base_live.tolist(), log_live.tolist()) == ([True, False], [False, True])
+
+
+@pytest.mark.parametrize("type", [pa.int32(), pa.date32()])
+def test_null_is_zero_where_hudi_can_compare_it(type):
+    base = [("a", (5,), False), ("b", (None,), False), ("c", (-5,), False), ("d", (None,), False)]
+    log = [("a", (None,), False), ("b", (-5,), False), ("c", (None,), False), ("d", (5,), False)]
+    base_live, log_live = live_rows(events(base, 1, type), events(log, 1, type))
+    assert base_live.tolist() == [True, True, False, False]
+    assert log_live.tolist() == [False, False, True, True]
+    ends = events([(key, (None,), True) for key in "abcd"], 1, type)
+    assert not live_rows(events(base, 1, type), ends)[0].any(), "a delete without a value"
+
+
+def test_a_null_in_a_further_field_matters_only_where_the_first_ones_are_equal():
+    base = [(key, (5, 1), False) for key in "abc"]
+    log = [("a", (3, None), False), ("b", (6, None), False), ("c", (4, None), True)]
+    base_live, log_live = live_rows(events(base, 2), events(log, 2))
+    assert (base_live.tolist(), log_live.tolist()) == ([True, False, True], [False, True, False])
 
 
 def test_a_slice_may_have_no_base_file_or_no_log():

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from test_log_merge import KEYS, VALUES, events, newer_wins
+from test_log_merge import KEYS, VALUES, events, has_none, newer_wins
 
 from mdt.hudi.partial_merge import stack_rows
 
@@ -24,10 +24,10 @@ def folded(base, log):
             state[key] = ordering, row
             continue
         old_ordering, old = state[key]
-        if row is None and old is None and None in old_ordering:
+        if row is None and old is None and has_none(old_ordering, True):
             continue
         is_overlay = row is not None and old is not None
-        if newer_wins(old_ordering, ordering):
+        if newer_wins(old_ordering, ordering, old_ends=old is None, new_ends=row is None):
             state[key] = ordering, merged(row, old) if is_overlay else row
         elif is_overlay:
             state[key] = old_ordering, merged(old, row)
@@ -35,7 +35,7 @@ def folded(base, log):
     for key, ordering, row in base:
         if key in state:
             new_ordering, new = state.pop(key)
-            wins = newer_wins(ordering, new_ordering)
+            wins = newer_wins(ordering, new_ordering, new_ends=new is None)
             if new is None:
                 row = None if wins else row
             else:

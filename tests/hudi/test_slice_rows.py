@@ -102,7 +102,7 @@ def test_ordering_fields_are_compared_in_order():
         "e": wrapped_list(wrapped("LongWrapper", 1), None),
     }
     table.log(2, deletes(2, ends), table.upsert(2, [{**row("f", 4), "at": 99}]))
-    assert table.live("id", "ts") == [("a", 5), ("f", 5)]
+    assert table.live("id", "ts") == [("a", 5), ("e", 5), ("f", 5)]
 
 
 @pytest.mark.parametrize("ordering", [late(5), wrapped_list(late(5))])
