@@ -21,7 +21,7 @@ from hidden import HiddenMetadata
 from hudi_kinds import COMMIT_TIME
 from hudi_session import HudiSession, Refused
 from our_steps import HudiIsAtWork, OurSteps
-from random_steps import FOLLOWED, LAZY, RandomSteps
+from random_steps import CDC, FOLLOWED, LAZY, RandomSteps
 from reader import bag
 
 import mdt
@@ -60,6 +60,8 @@ class TurnSteps(RandomSteps):
 
     def __init__(self, seed, version):
         super().__init__(seed, version)
+        for name in CDC:
+            self.options.pop(name, None)  # such tables are not adopted
         lists_all = version >= 8 or not self._has_metadata_table
         if not lists_all or random.Random(f"markers {seed}").random() < 0.5:
             self.options |= MARKERS

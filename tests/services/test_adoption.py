@@ -560,6 +560,15 @@ def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):
     assert mdt.open(folder).scan().count() > 0
 
 
+@needs_fixtures
+def test_a_table_with_cdc_files_is_not_adopted(tmp_path):
+    folder = fixture("cow_v6_nonpartitioned", tmp_path)
+    with (folder / ".hoodie/hoodie.properties").open("a") as properties:
+        properties.write("hoodie.table.cdc.enabled=true\n")
+    refused("cannot be adopted … hoodie.table.cdc.enabled", mdt.adopt, folder, kind=Unsupported)
+    assert mdt.open(folder).scan().count() > 0
+
+
 def bucketed(storage, buckets=3, **options):
     """Return a table of another writer with Hudi's bucket index."""
     t = mdt.create(

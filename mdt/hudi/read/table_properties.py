@@ -162,6 +162,11 @@ class TableProperties:
         """True if the table may have log files."""
         return self.table_type == MERGE_ON_READ
 
+    @property
+    def has_change_logs(self) -> bool:
+        """True if each write adds Hudi's files for change data capture."""
+        return _flag(self.stored, "hoodie.table.cdc.enabled")
+
 
 def parse(data: bytes, path: str = PATH) -> TableProperties:
     r"""Return the properties in the bytes of a ``hoodie.properties``.

@@ -238,6 +238,8 @@ def _reason(table: TableProperties) -> str:
         return f"mdt does not make partition paths as its key generator {table.key_generator} does"
     if table.partial_update or table.delete_mark != ("", ""):
         return "it has partial updates or rows that mark deletes"
+    if table.has_change_logs:
+        return "Hudi's change queries fail at commits without CDC files (hoodie.table.cdc.enabled)"
     return ""
 
 
