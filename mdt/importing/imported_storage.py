@@ -63,7 +63,7 @@ It is put after the records.
 """
 _TIMELINE_BYTES_MAX = 100
 _TIMELINE_FORM = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,18})")
-_FOLDER_VERSION = "1"
+_FOLDER_VERSION = "2"
 """Is raised when tables are imported differently."""
 _OF_SERVICES = (
     properties.CHECKSUM,

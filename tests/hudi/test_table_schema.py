@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign_tables import ForeignTable, parquet, record, time
+from foreign_tables import ForeignTable, avro_rows, parquet, parquet_rows, record, time
 
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.avro_schema import META_FIELDS
@@ -151,7 +151,13 @@ def converted(values: pa.Array, type: pa.DataType) -> list[object]:
         (pa.array([Decimal("1.5")], pa.decimal128(3, 1)), pa.decimal128(5, 2), [Decimal("1.50")]),
         (pa.array([NOW], pa.timestamp("us")), MICROS, [NOW.replace(tzinfo=UTC)]),
         (pa.array([NOW], MILLIS), MICROS, [NOW.replace(tzinfo=UTC)]),
-        (pa.array([NOW], MICROS), pa.timestamp("ms"), [NOW]),
+        (pa.array([NOW], pa.timestamp("us")), MILLIS, [NOW.replace(tzinfo=UTC)]),
+        (pa.array([5], MICROS), MILLIS, [datetime(1970, 1, 1, 0, 0, 0, 5000, UTC)]),
+        (
+            pa.array([[5]], pa.list_(MICROS)),
+            pa.list_(MILLIS),
+            [[datetime(1970, 1, 1, 0, 0, 0, 5000, UTC)]],
+        ),
         (pa.array([NOW], pa.timestamp("ns")), MILLIS, [NOW.replace(tzinfo=UTC)]),
         (pa.array([5], pa.int64()), pa.timestamp("ms"), [datetime(1970, 1, 1, 0, 0, 0, 5000)]),
         (pa.array([1], pa.int32()), pa.date32(), [date(1970, 1, 2)]),
@@ -187,7 +193,7 @@ def test_other_changes_of_types_are_refused(values, type):
 @pytest.mark.parametrize(
     ("values", "type"),
     [
-        (pa.array([NOW.replace(microsecond=1)], MICROS), MILLIS),
+        (pa.array([NOW.replace(microsecond=1)], pa.timestamp("us")), MILLIS),
         (pa.array([b"\xff"]), pa.string()),
         (pa.array([b"abc"]), pa.binary(2)),
         (pa.array([2**62], pa.timestamp("s")), MICROS),
@@ -273,6 +279,19 @@ def test_times_of_96_bits_and_other_units_are_read():
     table.log(2, table.upsert(2, []))
     utc = NOW.replace(tzinfo=UTC)
     assert table.live("at", "ms") == [(utc, utc), (datetime(9999, 1, 1, tzinfo=UTC), None)]
+
+
+@pytest.mark.parametrize("form", [avro_rows, parquet_rows], ids=["avro", "parquet"])
+def test_milliseconds_that_are_named_microseconds_are_milliseconds(form):
+    micros = {"type": "long", "logicalType": "timestamp-micros"}
+    table = ForeignTable({"id": "string", "at": micros})
+    table.base(1, [{"id": "a", "at": 1_700_000_000_000}, {"id": "b", "at": 1}])
+    table.log(2, table.upsert(2, [{"id": "b", "at": 1_700_000_000_001}], form=form))
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    table.commit(3, schema=record({"id": "string", "at": millis}))
+    then = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    later = then.replace(microsecond=1000)
+    assert table.live("id", "at") == [("a", then), ("b", later)]
 
 
 def test_names_with_dots_are_names_of_columns():

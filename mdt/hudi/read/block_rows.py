@@ -161,6 +161,7 @@ def _converted(values: pa.Array, type: pa.DataType) -> pa.Array:
     kinds = pa.types
     is_exact = kinds.is_decimal(values.type) and kinds.is_decimal(type)
     is_exact |= kinds.is_integer(values.type) and kinds.is_integer(type)
+    is_exact |= kinds.is_timestamp(values.type) and kinds.is_timestamp(type)
     try:
         if is_exact:
             return convert(values, type)

@@ -7,6 +7,10 @@ Values are widened like Hudi does (``AvroSchemaEvolutionUtils``, ``HoodieAvroUti
 larger integers, floats, decimals and text, float to double, decimals to larger ones, and dates to
 text. A float becomes the double with the same shortest decimal text, not the same value. Times have
 the same moment in another unit, and a time zone does not change it.
+
+Microseconds in a table with milliseconds are an exception. Writers before Hudi 1.1 named the
+milliseconds of Avro sources so, and Hudi reads such numbers as milliseconds
+(``HoodieSchemaRepair``).
 """
 
 from __future__ import annotations
@@ -281,6 +285,8 @@ def _flat(values: pa.Array, type: pa.DataType) -> pa.Array:
     source, kinds = values.type, pa.types
     values.validate(full=not _is_number(source))
     if kinds.is_timestamp(source) and kinds.is_timestamp(type):
+        if _is_misnamed(source, type):
+            return values.view(type)
         # a cast would take local times for times of the zone; both are stored as UTC
         return values.view(pa.timestamp(source.unit, type.tz)).cast(type)
     if kinds.is_float32(source) and kinds.is_float64(type):
@@ -292,6 +298,14 @@ def _flat(values: pa.Array, type: pa.DataType) -> pa.Array:
     if source in _RAW and any(test(type) for test in _RAW[source]):
         return values.view(type)
     raise Unsupported(f"{source} cannot be converted to {type}")
+
+
+def _is_misnamed(source: pa.TimestampType, type: pa.TimestampType) -> bool:
+    """Return True for milliseconds that their writer has stored as microseconds. Times of 96 bits
+    have no zone, and are microseconds.
+    """
+    is_wide = source.tz is None and type.tz is not None
+    return bool((source.unit, type.unit) == ("us", "ms") and not is_wide)
 
 
 def _widens(source: pa.DataType, type: pa.DataType) -> bool:
