@@ -1,15 +1,18 @@
 """Adoption of tables with several ordering fields."""
 
 import pytest
+from foreign_tables import ForeignTable
 from hidden import HiddenMetadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_writer import OtherWriter
+from refusals import refused
 from shared_tables import batch, rows_of
 from test_adopted_paths import change_properties
 from texts import columns
 
 import mdt
+from mdt.errors import Unsupported
 from mdt.stores.storage import MemoryStorage
 
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
@@ -49,6 +52,19 @@ def test_both_writers_compare_fields_one_after_the_other(table_type, steps):
             assert {r["id"]: (r["at"], r["part"], r["v"]) for r in found} == expected, number
             assert len(found) == len(expected), number
     assert sides["ours"].check().ok
+
+
+@pytest.mark.parametrize("ordering", ["ts", "id,ts"])
+def test_a_table_with_nulls_in_an_ordering_field_is_not_adopted(ordering):
+    stored = {"hoodie.table.ordering.fields": ordering}
+    table = ForeignTable({"id": "string", "ts": "int"}, stored)
+    table.base(1, [{"id": "a", "ts": 1}, {"id": "b", "ts": None}])
+    for _ in range(2):  # nothing of the adoption stays
+        refused(
+            "without a value of the ordering field ts", mdt.adopt, table.storage, kind=Unsupported
+        )
+    rows = mdt.open(table.storage).scan(columns=["id", "ts"]).to_arrow().to_pylist()
+    assert rows == [{"id": "a", "ts": 1}, {"id": "b", "ts": None}]
 
 
 def act(table, expected, action, rows, number):

@@ -109,8 +109,8 @@ class KeyMapping(Operation[KeyMappingPlan]):
 def map_keys(metadata: Metadata, options: Options, progress: Progress | None = None) -> None:
     """Give key maps to all imported files.
 
-    Raises Unsupported for keys or partitions that mdt would compute otherwise, Corrupt, Conflict
-    and Unavailable.
+    Raises Unsupported for keys or partitions that mdt would compute otherwise and for nulls in
+    ordering fields, Corrupt, Conflict and Unavailable.
     """
     while True:
         result = run(metadata, KeyMapping(metadata, options, progress))
@@ -135,6 +135,9 @@ def _check_rows(
             f"{segment.path} has the record key {str(stored[row])[:100]!r}, and mdt would write"
             f" {str(computed[row])[:100]!r}"
         )
+    for name in definition.ordering:
+        if table[name].null_count:
+            raise _refused(f"{segment.path} has rows without a value of the ordering field {name}")
     _check_buckets(key_index, segment, stored)
     if not definition.partition_by:
         return
@@ -166,7 +169,8 @@ def _check_buckets(key_index: KeyIndex, segment: Segment, keys: pa.Array) -> Non
 
 
 class OtherKeys(Unsupported):
-    """A row has another record key, partition or bucket than mdt would give it.
+    """A row has another record key, partition or bucket than mdt would give it, or a null in an
+    ordering field.
 
     >>> OtherKeys("another key").getCondition()
     'MDT_UNSUPPORTED'
