@@ -5,6 +5,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from foreign_tables import ForeignTable
 from hidden import HiddenMetadata, is_private
 from hudi_tables import FIXTURES, ZIPS, bag, fixture
 from hudis_rollback import roll_back
@@ -558,6 +559,21 @@ def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):
     folder = fixture(name, tmp_path)
     refused(f"cannot be adopted … {reason} … mdt.open(path)", mdt.adopt, folder, kind=Unsupported)
     assert mdt.open(folder).scan().count() > 0
+
+
+def test_a_table_with_old_names_of_files_is_not_adopted():
+    table = ForeignTable({"id": "string"})
+    table.base(1, [{"id": "a"}])
+    [(path, data)] = [
+        (info.path, table.storage.read(info.path))
+        for info in table.storage.list_dir("")
+        if info.path.endswith(".parquet")
+    ]
+    table.storage.delete(path)
+    table.storage.create(path.replace("_1-2-3_", "_1_"), data)
+    for _ in range(2):  # nothing of the adoption stays
+        refused("without a write token", mdt.adopt, table.storage, kind=Unsupported)
+    assert mdt.open(table.storage).scan().count() == 1
 
 
 @needs_fixtures

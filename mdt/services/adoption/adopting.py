@@ -41,7 +41,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.schema.time_paths import TEXT, UNITS, TimePath
-from mdt.services.adoption.commit_import import import_commits
+from mdt.services.adoption.commit_import import import_commits, require_names
 from mdt.services.adoption.key_mapping import OtherKeys, map_keys
 from mdt.stores.storage import Storage
 
@@ -107,6 +107,8 @@ def plan_adoption(
     refuse(table)
     _require_writable(table)
     state = load_state(storage, table)
+    files = (file for one in state.slices for file in (one.base, *one.logs))
+    require_names(file.name for file in files if file is not None)
     schema = load_schema(storage, state)
     columns, key = data_columns(schema.columns), table.key_fields
     missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}

@@ -9,7 +9,7 @@ import continues with the slices that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +41,6 @@ from mdt.importing.imported_records import (
 from mdt.importing.imported_slices import Importer
 from mdt.importing.imported_steps import (
     PlacedSlice,
-    SliceStep,
     batches,
     changed_groups,
     placed_slices,
@@ -181,7 +180,7 @@ class CommitImport(Operation[ImportPlan]):
             is_altered=is_altered,
             progress=partial(self._report, plan),
         )
-        _require_names(steps)
+        require_names(part.name for step in steps for part in step.added)
         tables, extra = import_sections(steps, stored), dict[str, Any]()
         try:
             tables |= changed_rows(steps, storage, storage)
@@ -216,16 +215,15 @@ def import_commits(metadata: Metadata, progress: Progress | None = None) -> int:
             return commits
 
 
-def _require_names(steps: Sequence[SliceStep]) -> None:
+def require_names(file_names: Iterable[str]) -> None:
     """Raise Unsupported for file names that writers of mdt cannot continue."""
-    for step in steps:
-        for part in step.added:
-            if names.token_of(part.name) is None:
-                raise Unsupported(
-                    f"the file {part.name[:200]} has a name without a write token of three numbers,"
-                    " or with _ in its file id, as old or other writers give",
-                    hint="cluster or compact the table with Hudi, or read it with mdt.open(path)",
-                )
+    for name in file_names:
+        if names.token_of(name) is None:
+            raise Unsupported(
+                f"the file {name[:200]} has a name without a write token of three numbers,"
+                " or with _ in its file id, as old or other writers give",
+                hint="cluster or compact the table with Hudi, or read it with mdt.open(path)",
+            )
 
 
 def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:
