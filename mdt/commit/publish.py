@@ -21,17 +21,12 @@ from mdt.hudi.layout import Layout, layout_of
 from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
 from mdt.metadata.log.commit_log import CommitRecord
-from mdt.metadata.log.trusted_names import IMPORT, UPGRADE
+from mdt.metadata.log.trusted_names import ADOPT, IMPORT, NO_INSTANTS
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import slice_instant
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
-
-NO_INSTANTS = ("rollback", "index", "tag", IMPORT, UPGRADE)
-"""Actions that are not Hudi commits. Tag and index records may create other instants."""
-ADOPT = "adopt"
-"""The operation of a record 0 that adopts a table of another Hudi writer."""
 
 _OPERATIONS = {
     "create": "insert",

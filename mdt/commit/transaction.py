@@ -205,7 +205,7 @@ def _attempt(
 
     If the record is None, all traces of the attempt have been removed. Otherwise the lock is held.
     """
-    has_instant = operation.action not in publish.NO_INSTANTS
+    has_instant = operation.action not in names.NO_INSTANTS
     groups = plan.footprint.groups
     try:
         profile = publish.profile_of(snapshot, operation.action, operation.name, txn, groups)
@@ -321,7 +321,7 @@ def claim_instant(
         try:
             at = hudi_locks.time_before_writers(metadata, last, at)
         except Unsupported as error:
-            if operation.action not in publish.NO_INSTANTS:
+            if operation.action not in names.NO_INSTANTS:
                 raise error.of_others() from None
     while True:
         instant = timeline.instant_text(at)

@@ -561,6 +561,22 @@ def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):
     assert mdt.open(folder).scan().count() > 0
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_commit_with_the_instant_of_a_record_that_only_we_see_is_imported(place):
+    table = ForeignTable({"id": "string", "v": "int"})
+    table.base(1, [{"id": "a", "v": 1}])
+    t = mdt.adopt(table.storage)
+    own = sorted(t.snapshot().log.private_instants)
+    assert len(own) == 3, "the adoption, the import and its key maps"
+    number = int(own[place][8:])
+    table.log(number, table.upsert(number, [{"id": "a", "v": 2}]))
+    assert t.scan(columns=["v"]).to_arrow()["v"].to_pylist() == [2]
+    t.upsert([{"id": "b", "v": 3}])
+    assert sorted(t.scan(columns=["v"]).to_arrow()["v"].to_pylist()) == [2, 3]
+    assert rows_of(mdt.open(HiddenMetadata(table.storage))) == rows_of(t)
+    assert t.check().ok
+
+
 def test_a_table_with_old_names_of_files_is_not_adopted():
     table = ForeignTable({"id": "string"})
     table.base(1, [{"id": "a"}])

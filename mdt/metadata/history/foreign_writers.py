@@ -73,8 +73,12 @@ class TimelineListing:
     def foreign_instants(self, snapshot: Snapshot) -> list[Instant]:
         """Return the instants that are not in the log up to ``snapshot``."""
         unknown = snapshot.unknown_instants({instant.time for instant in self.instants})
-        instants = [instant for instant in self.instants if instant.time in unknown]
-        return [instant for instant in instants if not snapshot.imports.has(instant)]
+        instants = []
+        for instant in self.instants:
+            is_write = snapshot.is_write_of_others(instant.time, instant.action)
+            if (instant.time in unknown or is_write) and not snapshot.imports.has(instant):
+                instants.append(instant)
+        return instants
 
 
 @dataclass(slots=True)

@@ -24,6 +24,10 @@ IMPORT = "import"
 """The action of records with files that other writers wrote."""
 UPGRADE = "upgrade"
 """The action of records that change Hudi's table version."""
+NO_INSTANTS = ("rollback", "index", "tag", IMPORT, UPGRADE)
+"""Actions that are not Hudi commits. Tag and index records may create other instants."""
+ADOPT = "adopt"
+"""The operation of a record 0 that adopts a table of another Hudi writer."""
 ACTIONS = frozenset(
     (
         "create",

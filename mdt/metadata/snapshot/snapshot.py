@@ -23,6 +23,7 @@ from indexes.bounds import Bounds
 from indexes.column_stats import STATS_SCHEMA
 from mdt.errors import Expired
 from mdt.forking import cached_property
+from mdt.hudi.timeline import WRITES
 from mdt.limits import SEGMENTS_CACHED_MAX
 from mdt.metadata.files.file_group import BASE, FILES, SummaryRef
 from mdt.metadata.log.checkpoint_columns import SUMMARY, Columns, no_rows
@@ -547,6 +548,12 @@ class Snapshot:
         if unknown:
             unknown -= self.log.instants
         return unknown
+
+    def is_write_of_others(self, time: str, action: str) -> bool:
+        """Return True if a write on Hudi's timeline has the instant of a record that is not there,
+        so that another writer has made it.
+        """
+        return action in WRITES and self.is_shared and time in self.log.private_instants
 
     @property
     def last_time(self) -> str:

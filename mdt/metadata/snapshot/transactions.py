@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from indexes.arrays import numbers
 from mdt.forking import cached_property
+from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.checkpoint_columns import HISTORY, Columns, no_rows
 from mdt.metadata.log.commit_log import CommitRecord
 
@@ -36,6 +37,16 @@ class History:
     def instants(self) -> frozenset[str]:
         """The instants of all records."""
         return self._all("instant").union(row["instant"] for row in self.since)
+
+    @cached_property
+    def private_instants(self) -> frozenset[str]:
+        """The instants of all records that are not commits of Hudi's timeline. Another writer may
+        give one of its commits the same instant.
+        """
+        older: frozenset[str] = self.checkpoint.memo(
+            "private_instants", lambda: _private(_stored(self.checkpoint))
+        )
+        return older | _private(pa.Table.from_pylist(list(self.since), schema=HISTORY))
 
     @cached_property
     def tokens(self) -> frozenset[int]:
@@ -89,6 +100,14 @@ def _values(checkpoint: Columns, name: str) -> frozenset[Any]:
     if pa.types.is_list(values.type):
         values = pc.list_flatten(values)
     return frozenset(values.drop_null().to_pylist())
+
+
+def _private(history: pa.Table) -> frozenset[str]:
+    is_private = pc.or_(
+        pc.is_in(history["action"], pa.array(names.NO_INSTANTS)),
+        pc.equal(history["operation"], names.ADOPT),
+    )
+    return frozenset(history["instant"].filter(is_private).to_pylist())
 
 
 def _transactions(checkpoint: Columns) -> dict[str, int]:

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from mdt import create_table
-from mdt.commit import publish
 from mdt.commit.shared_metadata import lost_partitions_of
 from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Corrupt, Invalid, MdtError, Unsupported
@@ -36,6 +35,7 @@ from mdt.metadata.files.file_group import BASE
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.log import commit_log
+from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
@@ -369,7 +369,7 @@ def adopt(storage: Storage, definition: TableDefinition) -> None:
         "txn": storage.random_hex(16),
         "instant": timeline.instant_text(storage.now_us()),
         "action": "create",
-        "operation": publish.ADOPT,
+        "operation": names.ADOPT,
         "begun_at": -1,
         "counts": {},
         "definition": definition.to_json(),

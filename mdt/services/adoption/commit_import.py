@@ -228,8 +228,12 @@ def require_names(file_names: Iterable[str]) -> None:
 
 def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:
     """Return the completed instants of other writers as ``<time>.<action>``."""
-    ours, instants = snapshot.instants, completed_instants(active)
-    return frozenset(name for name in instants if name.partition(".")[0] not in ours)
+    instants = set[str]()
+    for name in completed_instants(active):
+        time, _, action = name.partition(".")
+        if time not in snapshot.instants or snapshot.is_write_of_others(time, action):
+            instants.add(name)
+    return frozenset(instants)
 
 
 def _newest(active: Timeline) -> str:

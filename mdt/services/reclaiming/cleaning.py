@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.arrays import numbers
-from mdt.commit import claims, publish
+from mdt.commit import claims
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.recovery import leftover_files, sweep
@@ -41,7 +41,7 @@ from mdt.services.adoption.hudi_files import replaced_files, saved_paths
 from mdt.services.layout.budget import NOTHING, Outcome, Scope, run_or_plan
 from mdt.services.reclaiming import archiving
 
-_NO_STATE = (*publish.NO_INSTANTS, "clean")
+_NO_STATE = (*names.NO_INSTANTS, "clean")
 """Actions that do not change the data."""
 _HOUR_US = 3600 * 1_000_000
 
@@ -216,7 +216,7 @@ def _hudi_commit(snapshot: Snapshot, seq: int) -> dict[str, str]:
     """Return instant and action of commit ``seq`` as in Hudi, or {} if Hudi does not have it."""
     history = snapshot.history
     row = history.slice(seq - snapshot.retention.first, 1).to_pylist()
-    if not row or row[0]["seq"] != seq or row[0]["action"] in publish.NO_INSTANTS:
+    if not row or row[0]["seq"] != seq or row[0]["action"] in names.NO_INSTANTS:
         return {}
     action = row[0]["action"]
     if action == "create":
