@@ -13,6 +13,7 @@ from mdt.hudi.avro_schema import META_FIELDS, RECORD_KEY
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
+from mdt.schema.nested import fields_of
 from mdt.schema.versions import Column, SchemaVersion, check_form, first_version, free_id
 from mdt.stores.storage import Storage
 
@@ -130,6 +131,25 @@ def stored_columns(columns: pa.Schema) -> pa.Schema:
         raise Unsupported(f"the table cannot be read: {error.message}", hint=error.hint) from error
     pairs = zip(stored, columns.names, strict=True)
     return pa.schema([field.with_name(name) for field, name in pairs])
+
+
+def require_utc(columns: pa.Schema) -> None:
+    """Raise Unsupported for times without a time zone. A commit of mdt would turn them into times
+    of UTC in the schema of the table, and Hudi's writers are then refused.
+    """
+    for column in columns:
+        if _has_local_times(column.type):
+            raise Unsupported(
+                f"mdt cannot write column {column.name!r}: it has times without a time zone"
+                " (timestamp_ntz, local-timestamp)",
+                hint="mdt.open(path) reads the table",
+            )
+
+
+def _has_local_times(type: pa.DataType) -> bool:
+    if pa.types.is_timestamp(type):
+        return bool(type.tz is None)
+    return any(_has_local_times(field.type) for field in fields_of(type))
 
 
 def nullable_columns(columns: pa.Schema) -> pa.Schema:
