@@ -357,6 +357,24 @@ def test_a_null_key_is_corrupt(place):
         table.read()
 
 
+@FORMS
+def test_null_and_empty_parts_of_keys_that_are_not_stored_have_words(form):
+    stored = {
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.table.recordkey.fields": "id,v",
+        "hoodie.table.keygenerator.type": "COMPLEX",
+    }
+    table = ForeignTable(FIELDS, {**COMMIT_TIME, **stored})
+    table.base(1, [row("a", 1, ""), row("b", 1), row("c", 1, ""), row("d", 1), row("e", 1, "x")])
+    ends = {"id:a,v:__empty__": COMMIT_TIME_DELETE, "id:b,v:__null__": COMMIT_TIME_DELETE}
+    updates = table.upsert(2, [row("c", 2, ""), row("d", 2)], form=form)
+    table.log(2, deletes(2, ends), updates)
+    assert table.live("id", "ts", "v") == [("c", 2, ""), ("d", 2, None), ("e", 1, "x")]
+    table.log(3, table.upsert(3, [{"id": None, "ts": 3, "v": None}], form=form))
+    with pytest.raises(Corrupt, match="record key is null"):
+        table.read()
+
+
 def test_null_in_a_required_column_is_corrupt():
     table = ForeignTable({"id": ("string",), "ts": ("long",), "v": "string"}, EVENT_TIME)
     table.base(1, [{"id": "a", "ts": 5, "v": None}])

@@ -124,16 +124,19 @@ class MergeRules:
         columns = [_values(rows, of_key) for of_key in self.key]
         if self.table.meta_fields:
             return _present(columns[0], path)
-        texts: list[pa.Array | str] = []
+        texts = []
         for name, values in zip(self.table.key_fields, columns, strict=True):
             try:
-                text = as_text(_present(values, path), name)
+                texts.append(as_text(values, name))
             except Invalid as error:
                 raise Unsupported(error.message, hint=error.hint) from error
-            if len(columns) == 1:
-                return text
-            texts += [f",{name}:" if texts else f"{name}:", text]
-        return pc.binary_join_element_wise(*texts, "")
+        if len(texts) == 1:
+            return _present(texts[0], path)
+        _present(pc.coalesce(*texts), path)
+        parts: list[pa.Array | str] = []
+        for name, text in zip(self.table.key_fields, texts, strict=True):
+            parts += [f",{name}:" if parts else f"{name}:", _with_words(text)]
+        return pc.binary_join_element_wise(*parts, "")
 
     def _ordering(self, rows: pa.Table) -> list[pa.Array]:
         return [_values(rows, path) for path in self.ordering if path]
@@ -196,6 +199,12 @@ def _present(keys: pa.Array, path: str) -> pa.Array:
     if keys.null_count:
         raise Corrupt("a record key is null", path=path)
     return keys
+
+
+def _with_words(texts: pa.Array) -> pa.Array:
+    """Return a part of keys of several fields with Hudi's words for null and empty texts."""
+    texts = texts.fill_null("__null__")
+    return pc.if_else(pc.equal(texts, ""), "__empty__", texts)
 
 
 def _is_default(values: pa.ChunkedArray, default: object) -> Bools:
