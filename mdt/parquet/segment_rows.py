@@ -183,6 +183,7 @@ def _open(
         pa.PythonFile(chunks, mode="r"),
         metadata=footer.metadata,
         read_dictionary=dictionary_columns,
+        coerce_int96_timestamp_unit="us",  # nanoseconds end in 2262
         pre_buffer=False,
         page_checksum_verification=footer.digests is None,
     )

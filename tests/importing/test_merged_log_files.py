@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+from datetime import UTC, datetime
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from foreign_tables import ForeignTable, time
 from hidden import HiddenMetadata
@@ -145,3 +149,26 @@ def test_a_partial_update_that_is_late_changes_no_row_unless_it_fills_a_value(ig
     found = [(row["_change"], row["id"], row["v"]) for row in changes]
     assert sorted(found, key=repr) == sorted(expected, key=repr)
     assert t.snapshot().dead_rows.sum() == len(expected) // 2
+
+
+def test_times_of_96_bits_that_nanoseconds_do_not_have_are_read_in_place():
+    table = ForeignTable(
+        {"id": "string", "at": {"type": "long", "logicalType": "timestamp-micros"}}
+    )
+    times = [datetime(1000, 1, 1), datetime(2024, 2, 29, 12), datetime(9999, 12, 31)]
+    rows = pa.table(
+        {
+            "_hoodie_commit_time": [time(1)] * 3,
+            "_hoodie_record_key": ["a", "b", "c"],
+            "id": ["a", "b", "c"],
+            "at": pa.array(times, pa.timestamp("us")),
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(rows, out, use_deprecated_int96_timestamps=True, store_schema=False)
+    table.base(1, data=out.getvalue())
+    t = mdt.open(table.storage)
+    assert len(files(t, BASE)) == 1 and not files(t, MERGED)
+    found = t.scan(columns=["at"]).to_arrow()["at"].to_pylist()
+    assert found == [moment.replace(tzinfo=UTC) for moment in times]
+    assert t.scan("at > '2300-01-01T00:00:00Z'").count() == 1
