@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,6 +13,7 @@ from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.avro_schema import META_FIELDS, RECORD_KEY
 from mdt.hudi.read.table_properties import TableProperties
+from mdt.hudi.read.table_schema import TableSchema
 from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
 from mdt.schema.nested import fields_of
@@ -133,23 +136,45 @@ def stored_columns(columns: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_name(name) for field, name in pairs])
 
 
-def require_utc(columns: pa.Schema) -> None:
-    """Raise Unsupported for times without a time zone. A commit of mdt would turn them into times
-    of UTC in the schema of the table, and Hudi's writers are then refused.
+def require_lasting_types(schema: TableSchema) -> None:
+    """Raise Unsupported for columns that a commit of mdt would give another type in the schema of
+    the table. Hudi's writers are refused afterwards.
     """
-    for column in columns:
-        if _has_local_times(column.type):
-            raise Unsupported(
-                f"mdt cannot write column {column.name!r}: it has times without a time zone"
-                " (timestamp_ntz, local-timestamp)",
-                hint="mdt.open(path) reads the table",
-            )
+    for column in data_columns(schema.columns):
+        if _has(column.type, _is_local_time):
+            _refuse(column.name, "times without a time zone (timestamp_ntz, local-timestamp)")
+        if _has(column.type, pa.types.is_fixed_size_binary):
+            _refuse(column.name, "bytes of a fixed length (Avro's type fixed)")
+    fields = json.loads(schema.avro)["fields"] if schema.avro else ()
+    for field in fields:
+        if _has_enum(field["type"]):
+            _refuse(field["name"], "values of Avro's type enum")
 
 
-def _has_local_times(type: pa.DataType) -> bool:
-    if pa.types.is_timestamp(type):
-        return bool(type.tz is None)
-    return any(_has_local_times(field.type) for field in fields_of(type))
+def _refuse(name: str, problem: str) -> None:
+    raise Unsupported(
+        f"mdt cannot write column {name!r}: it has {problem}",
+        hint="mdt.open(path) reads the table",
+    )
+
+
+def _has(type: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    return is_kind(type) or any(_has(field.type, is_kind) for field in fields_of(type))
+
+
+def _is_local_time(type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(type) and type.tz is None)
+
+
+def _has_enum(type: Any) -> bool:
+    """Return True if an Avro type, as JSON, is an enum or has one."""
+    if isinstance(type, list):
+        return any(map(_has_enum, type))
+    if not isinstance(type, dict):
+        return type == "enum"
+    parts = [type.get(name) for name in ("type", "items", "values")]
+    parts += [field["type"] for field in type.get("fields", ())]
+    return any(map(_has_enum, parts))
 
 
 def nullable_columns(columns: pa.Schema) -> pa.Schema:

@@ -5,7 +5,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign_tables import ForeignTable, record
+from foreign_tables import ForeignTable
 from hidden import HiddenMetadata, is_private
 from hudi_tables import FIXTURES, ZIPS, bag, fixture
 from hudis_rollback import roll_back
@@ -575,27 +575,6 @@ def test_a_commit_with_the_instant_of_a_record_that_only_we_see_is_imported(plac
     assert sorted(t.scan(columns=["v"]).to_arrow()["v"].to_pylist()) == [2, 3]
     assert rows_of(mdt.open(HiddenMetadata(table.storage))) == rows_of(t)
     assert t.check().ok
-
-
-@pytest.mark.parametrize("is_nested", [False, True])
-def test_a_table_with_times_without_a_zone_is_not_adopted(is_nested):
-    local = {"type": "long", "logicalType": "local-timestamp-micros"}
-    at = {"type": "array", "items": local} if is_nested else local
-    table = ForeignTable({"id": "string", "at": at})
-    table.base(1, [{"id": "a", "at": [5] if is_nested else 5}])
-    refused("column 'at' … without a time zone", mdt.adopt, table.storage, kind=Unsupported)
-    assert mdt.open(table.storage).scan().count() == 1
-
-
-def test_a_column_of_times_without_a_zone_stops_writes_and_not_reads():
-    table = ForeignTable({"id": "string"})
-    table.base(1, [{"id": "a"}])
-    t = mdt.adopt(table.storage)
-    local = {"type": "long", "logicalType": "local-timestamp-micros"}
-    table.schema = record({"id": "string", "at": local})
-    table.log(2, table.upsert(2, [{"id": "a", "at": 5}]))
-    refused("column 'at' … without a time zone", t.upsert, [{"id": "b"}], kind=Unsupported)
-    assert mdt.open(table.storage).scan("at is not null").count() == 1
 
 
 def test_a_table_with_old_names_of_files_is_not_adopted():

@@ -28,7 +28,11 @@ from mdt.hudi.read.loading import TableState, load_properties
 from mdt.hudi.read.table_properties import EVENT_TIME, TIMESTAMP, TableProperties, refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
-from mdt.importing.imported_definition import data_columns, require_utc, with_generated_key
+from mdt.importing.imported_definition import (
+    data_columns,
+    require_lasting_types,
+    with_generated_key,
+)
 from mdt.importing.imported_slices import Importer
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
@@ -111,7 +115,7 @@ def plan_adoption(
     require_names(file.name for file in files if file is not None)
     schema = load_schema(storage, state)
     columns, key = data_columns(schema.columns), table.key_fields
-    require_utc(columns)
+    require_lasting_types(schema)
     missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
     missing -= set(columns.names)
     if missing:

@@ -31,7 +31,11 @@ from mdt.hudi.read.table_properties import refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.hudi.timeline import COMPLETED
-from mdt.importing.imported_definition import changed_version, data_columns, require_utc
+from mdt.importing.imported_definition import (
+    changed_version,
+    data_columns,
+    require_lasting_types,
+)
 from mdt.importing.imported_records import (
     changed_rows,
     import_header,
@@ -112,8 +116,8 @@ class CommitImport(Operation[ImportPlan]):
         active = load_timeline(source, table)
         state = load_state(source, table, timeline=active)
         schema = load_schema(source, state)
+        require_lasting_types(schema)
         columns = data_columns(schema.columns)
-        require_utc(columns)
         version = changed_version(snapshot.definition, columns, snapshot.seq + 1)
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
         groups = changed_groups(placed, state.slices, is_altered=version is not None)
