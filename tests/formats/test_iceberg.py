@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from format_views import VIEWS
 from iceberg_tables import FOLDER, HINT, files_of, metadata_of, newest_version
-from worlds import COW, MOR, rows
+from worlds import COW, MOR, compact_while_another_commits, rows
 
 import mdt
 from mdt.formats.earlier import Earlier
@@ -51,6 +51,21 @@ def test_snapshots_have_the_numbers_and_instants_of_commits():
     table.compact()
     operations = [each["summary"]["operation"] for each in metadata_of(storage, 5)["snapshots"]]
     assert operations[3:] == ["delete", "replace"]
+
+
+def test_times_do_not_go_back_if_a_commit_began_before_the_last_one():
+    """Iceberg on Spark does not read a table whose times go back by more than a minute."""
+    storage, table = VIEW.table()
+    table.upsert(rows(range(4), 1, 1.0))
+    table.upsert(rows(range(1, 4, 2), 2, 1.0))
+    compact_while_another_commits(storage)
+    instants = mdt.open(storage).history()["instant"].to_pylist()
+    assert instants[4] < instants[3], "the compaction began first"
+    metadata = metadata_of(storage, 4)
+    for entries in ("snapshots", "snapshot-log", "metadata-log"):
+        times = [entry["timestamp-ms"] for entry in metadata[entries]]
+        assert times == sorted(times) and times[-1] <= metadata["last-updated-ms"], entries
+    assert mdt.open(storage).check().ok
 
 
 def test_row_ids_stay_until_a_row_is_written_again():

@@ -77,6 +77,8 @@ def check_metadata(metadata: Fields) -> None:
     numbers = [each["sequence-number"] for each in snapshots]
     assert numbers == sorted(set(numbers))
     assert metadata["last-sequence-number"] == max(numbers, default=0)
+    times = [each["timestamp-ms"] for each in metadata["snapshot-log"]]
+    assert times == sorted(times) and metadata["last-updated-ms"] >= max(times, default=0)
     next_row_id = 0
     for each in snapshots:
         assert each["first-row-id"] >= next_row_id

@@ -79,15 +79,15 @@ def followed(before: Json, derivation: Derivation, snapshot: Json, next_row_id: 
         before: The metadata before it.
         snapshot: Its snapshot.
     """
-    seq, horizon = derivation.record.seq, derivation.horizon
+    seq, horizon, at_ms = derivation.record.seq, derivation.horizon, snapshot["timestamp-ms"]
     snapshots = [*_since(horizon, before["snapshots"]), snapshot][-SNAPSHOTS_MAX:]
-    entry = {"snapshot-id": seq, "timestamp-ms": derivation.at_ms}
+    entry = {"snapshot-id": seq, "timestamp-ms": at_ms}
     schema = schema_json(derivation.definition)
     schemas = {each["schema-id"]: each for each in (*before["schemas"], schema)}
     used = {schema["schema-id"], *(each["schema-id"] for each in snapshots)}
     changed = {
         "last-sequence-number": seq,
-        "last-updated-ms": derivation.at_ms,
+        "last-updated-ms": at_ms,
         "last-column-id": max(before["last-column-id"], last_column_id(derivation.definition)),
         "current-schema-id": schema["schema-id"],
         "schemas": [schemas[id] for id in sorted(used)],
@@ -133,7 +133,8 @@ def snapshot_json(
     changes: Mapping[str, str],
     rows: tuple[int, int],
 ) -> Json:
-    """Return the snapshot of a commit.
+    """Return the snapshot of a commit. Its time is not before that of the last one, although the
+    instant may be: Iceberg on Spark refuses a table whose times go back.
 
     Args:
         before: The metadata before it.
@@ -148,7 +149,7 @@ def snapshot_json(
         "snapshot-id": seq,
         **parents,
         "sequence-number": seq,
-        "timestamp-ms": derivation.at_ms,
+        "timestamp-ms": max(derivation.at_ms, before["last-updated-ms"]),
         "manifest-list": manifest_list,
         "summary": dict(changes),
         "schema-id": derivation.definition.version.since,
