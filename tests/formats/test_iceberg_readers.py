@@ -228,6 +228,21 @@ def test_files_without_field_ids_are_read_if_the_format_is_added_later(tmp_path,
     assert table.check().ok
 
 
+@pytest.mark.parametrize("change", [{"add": {"a": pa.int64()}}, {"rename": {"b": "a"}}])
+def test_older_snapshots_without_field_ids_keep_their_names(tmp_path, change):
+    schema = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])
+    table = _table(tmp_path, schema, formats=["hudi"])
+    table.upsert(pa.table([[1, 2], ["x", "y"], ["p", "q"]], schema=schema))
+    begin = table.alter(formats=["hudi", "iceberg"]).seq
+    table.alter(drop=["a"])
+    table.alter(**change, rewrite=True)
+    for seq in (begin, None):
+        scan = table.scan(as_of=seq)
+        [(_, found)] = others_rows(tmp_path, scan.schema, seq)
+        assert bag(found) == bag(scan.to_arrow()), seq
+    assert table.check().ok
+
+
 def test_a_table_that_has_moved_is_noticed_and_mended(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
     table = _table(tmp_path / "old", schema)

@@ -297,8 +297,8 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
     rows = next_row_id, row_id - next_row_id
     snapshot = versions.snapshot_json(before.metadata, derivation, table.uri(path), summary, rows)
     after = versions.followed(before.metadata, derivation, snapshot, row_id)
-    record = derivation.record
-    if record.action == IMPORT or (record.alters and _NAME_MAPPING in after["properties"]):
+    # Our files have field ids, and a name may mean another column in the files of older snapshots.
+    if derivation.record.action == IMPORT:
         after = _with_names(after, definition)
     content, path = versions.encode(after), versions.version_path(seq)
     earlier.decoded.put(f"{path}#{zlib.crc32(content):08x}", after, len(content))
