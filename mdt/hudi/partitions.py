@@ -29,6 +29,7 @@ COMPONENT_BYTES_MAX = 255
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(32)))
 _TABLE = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
 _HEX = re.compile("%([0-9A-Fa-f]{2})")
+_DATE = re.compile("(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _RESERVED = frozenset({".", "..", ".hoodie"})
 _HIDDEN = frozenset({"metadata", "_delta_log"})
 
@@ -64,7 +65,7 @@ def partition_paths(
         time_path: Form of the path if the partition column is a time.
 
     Raises Invalid with the values for an empty string, a value that reads as null, a reserved or
-    overlong name, and for another type.
+    overlong name, a date outside of the years 1 to 9999, and for another type.
 
     >>> rows = pa.table({"city": ["Oslo", None, "Oslo"], "year": [2024, 2024, 2024]})
     >>> codes, paths = partition_paths(rows, ["city", "year"])
@@ -163,9 +164,8 @@ def _components(
         )
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     values = pc.cast(encoded.dictionary, pa.string()).to_pylist()
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), _names(
-        field, values, hive_style
-    )
+    names = _names(field, values, hive_style, kinds.is_date32(column.type))
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
 
 
 def _times(
@@ -183,7 +183,7 @@ def _times(
     return texts.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
 
 
-def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
+def _names(field: str, values: list[str | None], hive_style: bool, are_dates: bool) -> list[str]:
     prefix = ""
     if hive_style:
         prefix = f"{avro_name(field)}="
@@ -195,6 +195,8 @@ def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
             continue
         name = prefix + escape(value)
         reason = _rejection(value, prefix + value, name)
+        if are_dates and not _DATE.fullmatch(value):
+            reason = "is not in the years 1 to 9999"
         refused.setdefault(reason, []).append(value)
         names.append(name)
     refused.pop("", None)

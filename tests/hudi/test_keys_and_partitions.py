@@ -133,6 +133,12 @@ def test_impossible_partition_values_are_refused(value):
     refused("partition column 'c'", partition_paths, values, ["c"])
 
 
+@pytest.mark.parametrize("days", [-800_000, -719_163, 2_932_897])
+def test_dates_that_other_readers_do_not_have_are_refused(days):
+    dates = pa.array([days, days % 719_163], pa.int32()).cast(pa.date32())
+    refused("years 1 to 9999", partition_paths, pa.table({"day": dates}), ["day"])
+
+
 @pytest.mark.parametrize("value", [".", "..", ".hoodie"])
 def test_values_that_are_places_cannot_stand_alone(value):
     table = pa.table({"c": [value]})
