@@ -25,7 +25,7 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from pyiceberg.io import load_file_io
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.table import StagedTable, Table, TableProperties
 from pyiceberg.table import update as requests
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import IcebergBaseModel
@@ -45,6 +45,8 @@ _REPAIR = "t.repair() makes it"
 _VERSION = re.compile(r"v([0-9]{1,18})\.metadata\.json")
 _MAIN = "main"
 """The branch that readers read."""
+_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
+"""The property with the names of columns in files of other writers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,8 @@ class SnapshotPointer(Pointer):
     """
 
     def _try_to_move(self, seq: int, *, replaces: bool) -> None:
-        """Add the snapshots and schemas that the server lacks, and remove expired snapshots.
+        """Add the snapshots, schemas and names of columns that the server lacks, and remove
+        expired snapshots.
 
         A server gives a new schema the next id, as Iceberg's own library does.
         """
@@ -254,6 +257,9 @@ class SnapshotPointer(Pointer):
                 schema_id = new_ids[snapshot.schema_id]
                 new_snapshot = snapshot.model_copy(update={"schema_id": schema_id})
                 updates.append(requests.AddSnapshotUpdate(snapshot=new_snapshot))
+        mapping = ours.properties.get(_MAPPING)
+        if mapping and mapping != theirs.properties.get(_MAPPING):
+            updates.append(requests.SetPropertiesUpdate(updates={_MAPPING: mapping}))
         ref = {"ref_name": _MAIN, "type": "branch", "snapshot_id": seq}
         updates.append(_request(requests.SetSnapshotRefUpdate, **ref))
         retained = {snapshot.snapshot_id for snapshot in ours.snapshots}

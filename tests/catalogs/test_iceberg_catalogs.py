@@ -15,6 +15,7 @@ from delta_tables import converted
 from hive_server import metastore
 from reader import bag
 from rest_catalog import rest_catalog
+from shared_tables import batch, other_table
 from worlds import COW, MOR, SCHEMA, history, make, rows, survivors
 
 import mdt
@@ -109,6 +110,19 @@ def test_its_readers_see_every_commit_of_a_history(lake, tmp_path, kind):
     oldest = min(each.snapshot_id for each in lake.load_table(NAME).snapshots())
     assert oldest == table.snapshot().retention.horizon
     assert table.check().ok
+
+
+def test_its_readers_know_the_columns_that_another_hudi_writer_adds(lake, tmp_path):
+    storage = LocalStorage(tmp_path / "t", durable=False)
+    theirs = other_table(storage, COW, 9)
+    theirs.upsert(batch([1, 2, 3], 1))
+    mdt.register(mdt.adopt(storage, formats=["hudi", "iceberg"]), lake, NAME)
+    theirs.alter(add={"extra": pa.int64()})
+    theirs.upsert(batch([1], 2).append_column("extra", pa.array([5])))
+    ours = opened(storage)
+    ours.refresh()
+    ours.upsert(batch([4], 3, "Rome").append_column("extra", pa.array([6])))
+    assert_followed(lake, ours)
 
 
 @pytest.mark.nightly

@@ -134,6 +134,8 @@ def _update(metadata: Json, update: Mapping[str, Any]) -> None:
     elif action == "set-current-schema":
         assert update["schema-id"] in {schema["schema-id"] for schema in metadata["schemas"]}
         metadata["current-schema-id"] = update["schema-id"]
+    elif action == "set-properties":
+        metadata["properties"] |= update["updates"]
     elif action == "add-snapshot":
         _add_snapshot(metadata, update["snapshot"])
     elif action == "set-snapshot-ref":
