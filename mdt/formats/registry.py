@@ -13,6 +13,7 @@ from mdt.formats.delta.log import DeltaLog
 from mdt.formats.format import Format
 from mdt.formats.iceberg.log import IcebergMetadata
 from mdt.formats.types import Refusal
+from mdt.formats.uris import takes_log_files
 from mdt.hudi.partitions import partition_paths, partition_values
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.live_partitions import live_paths
@@ -81,6 +82,8 @@ def refuse_alteration(
         _refuse_paths(before, added)
     if added and not rewrites:
         _refuse_log_files(before, added)
+        if not before.is_shared:  # other writers make such rows at any time
+            _refuse_deleted_rows(before, definition, added)
     if added or (definition.other_formats and definition.versions != before.definition.versions):
         refuse_columns(definition)
         if not rewrites:
@@ -114,6 +117,21 @@ def _refuse_log_files(before: Snapshot, added: Iterable[str]) -> None:
             hint="t.compact(), and alter the table before other writers update rows; or"
             " t.alter(…, rewrite=True)",
         )
+
+
+def _refuse_deleted_rows(
+    before: Snapshot, definition: TableDefinition, added: Iterable[str]
+) -> None:
+    """Raise Invalid if there are deleted rows in partitions that cannot have log files."""
+    numbers = before.live_numbers[before.dead_rows[before.live_numbers] > 0]
+    partitions = before.files.take(("partition",), numbers)["partition"].unique().to_pylist()
+    for partition in partitions:
+        if not takes_log_files(definition, partition):
+            raise Invalid(
+                f"the table cannot have the format {_titles(added)} yet, because some readers would"
+                f" return the deleted rows in the partition {partition!r}",
+                hint="t.compact() before, or t.alter(…, rewrite=True)",
+            )
 
 
 def _refuse_paths(before: Snapshot, added: Iterable[str]) -> None:

@@ -230,6 +230,22 @@ def test_log_files_are_refused_with_a_hint_to_compact(view):
     assert [info.path for info in storage.list("")] == before
 
 
+def test_deleted_rows_in_a_partition_without_log_files_are_refused(view):
+    """Polars returns deleted rows where a URI encodes the path of the partition."""
+    storage, table = table_of_hudi()
+    there = rows([8, 9], 5, 1.0).set_column(1, "city", pa.array(["New York"] * 2))
+    table.upsert(there)
+    table.delete(there.slice(0, 1))
+    with pytest.raises(
+        mdt.Invalid, match="deleted rows in the partition 'city=New York'"
+    ) as caught:
+        table.alter(formats=both(view))
+    assert "compact()" in caught.value.hint
+    table.compact()
+    table.alter(formats=both(view))
+    view.assert_same_rows(storage)
+
+
 def test_columns_that_older_files_have_otherwise_are_refused_until_they_are_rewritten(view):
     changes = {
         "column 'charge' was 'fare'": {"rename": {"fare": "charge"}},
