@@ -178,8 +178,10 @@ class Pointer(ABC):
         except Exception as error:  # catalogs raise errors of many libraries
             if isinstance(error, (MdtError, *expected)):
                 raise
-            text = f"{type(error).__name__}: {str(error)[:_LONG_ERROR]}"
-            raise Unavailable(f"the catalog of {self.title} failed: {text}") from error
+            text, hint = f"{type(error).__name__}: {str(error)[:_LONG_ERROR]}", ""
+            if isinstance(error, FileNotFoundError):
+                hint = "if cleaning has deleted it, drop the table from the catalog and register it"
+            raise Unavailable(f"the catalog of {self.title} failed: {text}", hint=hint) from error
 
 
 class LocationPointer(Pointer):

@@ -256,6 +256,19 @@ def test_the_next_commit_or_registration_catches_up(lake, tmp_path):
         assert bag(found(lake, old.schema, seq)) == bag(old.to_arrow())
 
 
+def test_a_catalog_that_points_to_deleted_metadata_is_mended_by_hand(lake, tmp_path):
+    table = mdt.open(entered(lake, tmp_path / "t").storage)
+    for ts in range(1, 4):
+        table.upsert(rows([ts], ts, 1.0))
+    table.clean(retain_commits=1)
+    warnings = opened(table.storage).upsert(rows([2], 9, 1.0)).warnings
+    if isinstance(lake, MetastoreCatalog):
+        assert "register it" in warnings[0]
+        lake.drop_table(NAME)
+        mdt.register(table, lake, NAME)
+    assert_followed(lake, opened(table.storage))
+
+
 def test_a_dropped_table_is_named_and_can_be_registered_again(lake, tmp_path):
     table = entered(lake, tmp_path / "t")
     table.upsert(rows([1], 1, 1.0))
