@@ -82,9 +82,12 @@ def constant_of(node: Node) -> Any:
     expressions.
     """
     try:
-        return _literal(node, node["type"])
+        value = _literal(node, node["type"])
     except _NotUnderstood:
         raise ValueError(f"{node['op']} is not a constant") from None
+    if value == 0 and isinstance(value, float):
+        return float(node["value"])  # with its sign, which comparisons ignore
+    return value
 
 
 def _convert(node: Node, columns: Collection[str]) -> Predicate:

@@ -129,6 +129,7 @@ NIGHTLY = pytest.mark.nightly
         ),
         ({"n": "(select count(*) from before_it)"}, "n = (select max(n) from before_it)"),
         ({"ts": "ts - 5", "n": "1"}, "id = 5"),
+        ({"n": "1", "fare": "double('-0.0')"}, "id = 5"),
     ],
     ids=lambda given: ",".join(given) if isinstance(given, dict) else "",
 )
