@@ -456,6 +456,25 @@ def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
     assert len(seen) == times and numbers(sql)[1] == n
 
 
+READS_ITSELF = cases(
+    """
+    update changed set n = (select count(*) from changed) where id = 1 -> 60
+    merge into changed t using changed s on t.id = s.id and s.id = 1 when matched then update set n = (select count(*) from changed) -> 60
+    merge into changed t using (select 1L id, 'Rome' city) s on t.id = s.id and t.city = s.city when matched and s.id < (select count(*) from changed) then update set n = (select count(*) from changed) -> 60
+    merge into changed t using (select max(id) id from changed) s on t.id = 1 when matched then update set n = s.id -> 59
+    """
+)
+
+
+@pytest.mark.parametrize(("statement", "n"), READS_ITSELF, ids=range(len(READS_ITSELF)))
+def test_a_statement_reads_one_state_of_its_table_wherever_it_names_it(
+    sql, meanwhile, statement, n
+):
+    seen = meanwhile(id=99, city="Bern", n=1, ts=9)
+    assert counts(sql, statement)[0] == 1
+    assert len(seen) == 1 and numbers(sql)[1] == int(n)
+
+
 def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
     sql,
 ):

@@ -41,6 +41,7 @@ public final class MergeStatement extends Statement {
     private static final int ALONE = 2; // in the table but not in the source
     private final LogicalPlan source;
     private final Expression condition;
+    private final boolean readsTable; // in the source or in subqueries
     private final List[] actions = new List[3];
     private final List[] assignments = new List[3]; // a map per action; empty for a delete
     private final List equal = new ArrayList(); // pairs of a table column and an equal source expression
@@ -61,6 +62,7 @@ public final class MergeStatement extends Statement {
         }
         source = statement.sourceTable();
         condition = target.named(statement.mergeCondition());
+        readsTable = target.isReadBy(statement);
         read(MATCHED, Scala.list(statement.matchedActions()));
         read(NEW, Scala.list(statement.notMatchedActions()));
         read(ALONE, Scala.list(statement.notMatchedBySourceActions()));
@@ -131,7 +133,7 @@ public final class MergeStatement extends Statement {
             }
             keyNames.add(name);
         }
-        boolean isEnough = !target.isReadBy(source) && keyNames.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(otherConditions)
+        boolean isEnough = !readsTable && keyNames.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(otherConditions)
                 && areOfSource(MATCHED) && areOfSource(NEW);
         return isEnough ? Json.text(keyNames) : null;
     }
@@ -209,13 +211,13 @@ public final class MergeStatement extends Statement {
     }
 
     public Dataset rows(long seq) {
-        return Dataset.ofRows(target.session(), byKey ? ofSource() : joined(matching(target.at(seq))));
+        return Dataset.ofRows(target.session(), byKey ? ofSource() : target.at(seq, joined(matching(target.plan))));
     }
 
     /** Returns the rows of the table that the source may match, or all rows. */
     private LogicalPlan matching(LogicalPlan table) {
         fewRows = null; // repeated edits use the source's current rows
-        if (!actions[ALONE].isEmpty() || equal.isEmpty() || target.isReadBy(source)) {
+        if (!actions[ALONE].isEmpty() || equal.isEmpty() || readsTable) {
             return table;
         }
         fewRows = FewRows.of(target.session(), source);

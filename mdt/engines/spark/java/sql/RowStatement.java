@@ -96,6 +96,7 @@ public final class RowStatement extends Statement {
         for (int i = 0; i < on.size(); i++) {
             columns.add(target.column((String) on.get(i)));
         }
-        return Dataset.ofRows(target.session(), edits.of(new Filter(condition, target.at(seq)), on, columns, null));
+        LogicalPlan changing = edits.of(new Filter(condition, target.plan), on, columns, null);
+        return Dataset.ofRows(target.session(), target.at(seq, changing));
     }
 }

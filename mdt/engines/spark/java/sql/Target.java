@@ -1,6 +1,7 @@
 // The mdt table that a SQL statement changes: a relation in its plan, below names and aliases.
 package mdt.spark;
 
+import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -79,29 +80,42 @@ final class Target {
         });
     }
 
-    /** Returns a plan of its rows after the commit seq. */
-    LogicalPlan at(long seq) {
-        return with(MdtSource.relation(
-                table.sparkSession(), Scala.with(table.options(), "as_of", String.valueOf(seq)), table.dataSchema()));
+    /** Returns a plan in which the table, wherever it is read, has its rows after the commit seq. */
+    LogicalPlan at(long seq, LogicalPlan reading) {
+        final BaseRelation rows = MdtSource.relation(
+                table.sparkSession(), Scala.with(table.options(), "as_of", String.valueOf(seq)), table.dataSchema());
+        return (LogicalPlan) reading.transformDownWithSubqueries(new Replacement() {
+            Object of(Object each) {
+                boolean isTable = each instanceof LogicalRelation && ((LogicalRelation) each).relation() instanceof MdtRelation
+                        && ((MdtRelation) ((LogicalRelation) each).relation()).options().equals(table.options());
+                return isTable ? copied((LogicalRelation) each, rows) : null;
+            }
+        });
     }
 
-    /** Returns true if another plan, or one of its subqueries, reads this table. */
-    boolean isReadBy(LogicalPlan otherPlan) {
-        return new IndexSearch(otherPlan).roots.contains(MdtFileIndex.of(node).source.root);
+    /** Returns true if a statement that changes this table also reads it, in its source or in a subquery. */
+    boolean isReadBy(LogicalPlan statement) {
+        String root = MdtFileIndex.of(node).source.root;
+        int count = 0;
+        for (Iterator i = Nodes.withSubqueries(statement).iterator(); i.hasNext(); ) {
+            MdtFileIndex index = MdtFileIndex.of(i.next());
+            count += index != null && index.source.root.equals(root) ? 1 : 0;
+        }
+        return count > 1;
     }
 
     /** Returns a plan with the columns that cannot be read, for Spark's optimizer. */
     LogicalPlan blank() {
-        return with(new BlankRelation(table.sparkSession(), table.dataSchema()));
-    }
-
-    private LogicalPlan with(final BaseRelation relation) {
+        final BaseRelation blank = new BlankRelation(table.sparkSession(), table.dataSchema());
         return (LogicalPlan) plan.transformDown(new Replacement() {
             Object of(Object each) {
-                return each != node ? null
-                        : node.copy(relation, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
+                return each == node ? copied(node, blank) : null;
             }
         });
+    }
+
+    private static LogicalRelation copied(LogicalRelation node, BaseRelation relation) {
+        return node.copy(relation, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
     }
 
     /** Refreshes Spark's cache of the table. */
