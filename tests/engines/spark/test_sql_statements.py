@@ -328,6 +328,9 @@ def test_tables_of_others_and_statements_on_them_are_sparks(world):
     world.run("create or replace temporary view t as select 1")  # it hides the table
     with pytest.raises(PySparkException, match="(?i)view"):
         world.run("alter table t set tblproperties ('x' = 'y')")
+    world.run("create table alike like t")
+    assert world.run("show columns in alike") == [("1",)]
+    world.run("drop table alike")
     world.run("drop view t")
 
 

@@ -32,7 +32,7 @@ final class Tables {
 
     private static CatalogTable entry(SparkSession session, TableIdentifier name) {
         try {
-            CatalogTable table = session.sessionState().catalog().getTableMetadata(name);
+            CatalogTable table = session.sessionState().catalog().getTempViewOrPermanentTableMetadata(name);
             return isOurs(table.provider()) ? table : null;
         } catch (Exception unknown) { // Scala methods do not declare their exceptions
             return null;
