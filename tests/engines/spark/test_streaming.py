@@ -292,6 +292,22 @@ def refused(start):
     return str(error.value)
 
 
+def test_partitions_of_a_sink_are_columns_by_any_name_and_no_option_is_forgotten(
+    named, source, tmp_path
+):
+    source.upsert([row("a", "Oslo", 1)])
+    rows = named.readStream.format("mdt").load(source.path).withColumnRenamed("city", "city, or")
+    sink = rows.writeStream.format("mdt").option("key", "id").partitionBy("city, or")
+    sink = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    other = sink.option("partition_by", "n")
+    assert "the same option, with different" in refused(
+        lambda: other.start(str(tmp_path / "other"))
+    )
+    sink = sink.option("partition_by", "`city, or`")
+    finished(sink.start(str(tmp_path / "copy")))
+    assert mdt.open(tmp_path / "copy").definition.partition_by == ("city, or",)
+
+
 def test_a_whole_result_is_no_upsert_and_a_new_table_needs_a_key(named, source, tmp_path):
     source.upsert([row("a", "Oslo", 1)])
     assert "needs a record key" in refused(lambda: copied(named, source, tmp_path))

@@ -92,7 +92,7 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
     }
 
     public Sink createSink(SQLContext context, Map options, Seq partitionBy, OutputMode mode) {
-        Map allOptions = partitionBy.isEmpty() ? options : Scala.with(options, "partition_by", partitionBy.mkString(","));
+        Map allOptions = partitionBy.isEmpty() ? options : Scala.with(options, CommandRule.PARTITIONS, Json.text(Scala.list(partitionBy)));
         return new MdtSink(allOptions, mode.toString());
     }
 

@@ -42,7 +42,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Product;
 
 public class CommandRule extends Rule {
-    private static final String PARTITIONS = "__partition_columns"; // Spark's option for partitionBy, as JSON
+    static final String PARTITIONS = "__partition_columns"; // Spark's option for partitionBy, as JSON
     private static final String REQUIRED = "__required_columns";
     private static final String CLUSTERING = "clusteringColumns"; // the catalog's property for CLUSTER BY
     private static final List HUDIS = Arrays.asList(new Object[] {"primarykey", "type", "precombinefield", "orderingfields"});
