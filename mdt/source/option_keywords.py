@@ -72,10 +72,10 @@ def parse_options(texts: Mapping[str, str]) -> SourceOptions:
     """
     options = {name.lower(): text for name, text in texts.items()}
     if "path" not in options:
-        hint = 'set it with .load("trips") or the option path'
-        if "paths" in options:
-            hint = "load one table at a time"
-        raise Invalid("the path of the table is missing", hint=hint)
+        raise Invalid(
+            "the path of the table is missing",
+            hint='name one table: .load("trips"), or the option path',
+        )
     parsed = SourceOptions(path=hadoop_path(options["path"]))
     of_call: dict[str, str] = {}
     for name, text in options.items():

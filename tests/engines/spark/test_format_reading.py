@@ -100,6 +100,7 @@ def test_what_options_cannot_mean_is_refused_with_what_they_could(named, table, 
 def test_no_table_and_other_columns_are_refused(named, table, tmp_path):
     assert "is not an mdt table" in refusal(lambda: named.read.format("mdt").load(str(tmp_path)))
     assert "the path of the table is missing" in refusal(lambda: named.read.format("mdt").load())
+    assert "name one table" in refusal(lambda: named.read.format("mdt").load(["/a", "/b"]))
     some = named.read.schema("id string").format("mdt")
     assert "remove the schema" in refusal(lambda: some.load(table.path))
 
