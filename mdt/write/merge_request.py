@@ -122,12 +122,17 @@ def require_parts(on: JoinCondition, clauses: Sequence[Clause]) -> None:
 
 def _require_same_key(clause: Clause, on: JoinCondition) -> None:
     for name in clause.definition.key:
-        if clause.values[name][1] != {GIVEN + on.equal[name]}:
-            raise Unsupported(
-                "rows inserted from a large source must have the key by which they are matched,"
-                f" but {name!r} gets another value",
-                hint=(
-                    f"set it to source.{on.equal[name]}, or use a source of at most"
-                    " mdt.spark.local.bytes.max"
-                ),
+        if clause.values[name][1] == {GIVEN + on.equal[name]}:
+            continue
+        problem, hint = "gets another value", f"set it to source.{on.equal[name]}"
+        if on.one_each:  # edits of a SQL statement, which have the key only if ON names it
+            problem = "may get another value"
+            hint = (
+                "equate in ON every column of the key and of the partition with a value of the"
+                " source that cannot be null"
             )
+        raise Unsupported(
+            "rows inserted from a large source must have the key by which they are matched,"
+            f" but {name!r} {problem}",
+            hint=f"{hint}, or use a source of at most mdt.spark.local.bytes.max",
+        )

@@ -440,7 +440,7 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
     with pytest.raises(PySparkException, match="occurs? twice|several rows|repeat|same key"):
         merge(twice)
     mdt.open(path(sql)).upsert([{**NULLS, "id": 101, "ts": 1}])
-    told = "exist already" if local_bytes else "must have the key by which"
+    told = "exist already" if local_bytes else "equate in ON every column of the key and of"
     with pytest.raises(PySparkException, match=told):
         merge("select 101L id, nullif('a', 'a') city, 5 n, 1L ts")
 
