@@ -12,7 +12,7 @@ from typing import Any
 
 from mdt import hudi_options
 from mdt.config import CALL_OPTIONS, OPTIONS, CallOptions
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.given_options import BLANK_IF_UNSET
 from mdt.option import suggestion
 from mdt.stores.storage import hadoop_path
@@ -21,6 +21,9 @@ INCREMENTAL = "incremental"
 
 IGNORED = ("path", "serialization.format", "checkpointlocation", "queryname")
 """Options that Spark adds."""
+
+_CLUSTERING = "__clustering_columns"
+"""Spark's option for ``clusterBy``."""
 
 METADATA = "commit.metadata."
 """Prefix of commit metadata options: ``commit.metadata.run``."""
@@ -88,6 +91,11 @@ def parse_options(texts: Mapping[str, str]) -> SourceOptions:
             parsed.metadata[name.removeprefix(METADATA)] = text
         elif name in OPTIONS:
             parsed.options[name] = text
+        elif name == _CLUSTERING:
+            raise Unsupported(
+                "clusterBy is not supported for mdt tables",
+                hint="t.cluster(by), or CALL mdt.cluster(table => …, by => …), sorts existing rows",
+            )
         elif name not in IGNORED:
             _read_hudi_option(parsed, name, text)
     for member, value in CALL_OPTIONS.read(of_call).items():

@@ -331,6 +331,8 @@ def test_buckets_of_spark_and_orders_of_the_catalog_are_refused(named, clause, m
     writer = getattr(frame(named, A).write.format("mdt"), method)(*given)
     with pytest.raises(PySparkException, match=refused):
         writer.option("key", "id").saveAsTable("format_made")
+    with pytest.raises(PySparkException, match=f"{method} is not supp|not support {method}"):
+        writer.save("/nowhere/format_made")
     assert not named.catalog.tableExists("format_made")
 
 
