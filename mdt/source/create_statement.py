@@ -17,8 +17,8 @@ def create_statement(
 ) -> pa.Table:
     """Return the statement that creates an equal, empty table at another or no LOCATION.
 
-    ``name``: the table's quoted name. ``columns``: (name, SQL type, comment or "") from the
-    catalog. Store options are omitted because they may contain secrets.
+    ``name``: the table's quoted name. ``columns``: (name, SQL type, comment or ""). Store options
+    are omitted because they may contain secrets.
     """
     definition = table.definition
     required = {field.name for field in definition.declared if not field.nullable}

@@ -41,8 +41,8 @@ _PARTITIONS = pa.schema([pa.field("partition", pa.string(), nullable=False)])
 class Statement:
     """``kind``: the class of Spark's plan. ``fields``: its fields by name.
 
-    ``table``: the quoted name in the catalog. ``schema``: Spark's JSON of the catalog's columns.
-    ``types``: their SQL types.
+    ``table``: the quoted name in the catalog. ``schema``: Spark's JSON of the table's columns, with
+    the catalog's comments. ``types``: their SQL types.
     """
 
     kind: str

@@ -4,6 +4,7 @@ table does, and what the catalog knows then.
 
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from sql_tables import cases, sound, tuples
@@ -62,6 +63,13 @@ def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql, tmp_p
     assert described(sql) == [*COLUMNS[:2], ("price", "float", "in euros"), COLUMNS[4]]
     assert sql.sql("explain alter table altered drop column price").count() == 1
     assert len(mdt.open(tmp_path / "t").schema) == 4
+
+
+def test_statements_know_columns_that_the_catalog_does_not(sql, tmp_path):
+    mdt.open(tmp_path / "t").alter(add={"late": pa.int32()})
+    assert "`late` INT" in sql.sql("show create table altered").head()[0]
+    sql.sql("alter table altered alter column LATE first")
+    assert described(sql)[0][:2] == ("late", "int")
 
 
 def test_columns_are_added_and_moved_to_a_place(sql, tmp_path):

@@ -2,7 +2,7 @@
 // procedures.py). It passes the name and JSON arguments. The answer is rows, or changes to the table's catalog entry.
 //
 //     CALL mdt.compact('t')        compact                 the arguments, each a name ("" if positional) and a text
-//     ALTER TABLE t ADD …          AddColumns              the fields of Spark's plan (Fields.java), and the catalog's columns
+//     ALTER TABLE t ADD …          AddColumns              the fields of Spark's plan (Fields.java), and the table's columns
 //     TRUNCATE TABLE t             TruncateTableCommand    the same
 package mdt.spark;
 
@@ -57,13 +57,14 @@ final class TableCall extends SqlCommand {
      * options.
      */
     static TableCall of(SparkSession session, CatalogTable table, Product statement, PartitionValues partitions) {
+        StructType columns = MdtSource.commented(Python.read(session, Tables.options(table), null).schema(), table.schema());
         List types = new ArrayList();
-        for (int i = 0; i < table.schema().fields().length; i++) {
-            types.add(table.schema().fields()[i].dataType().sql());
+        for (int i = 0; i < columns.fields().length; i++) {
+            types.add(columns.fields()[i].dataType().sql());
         }
         java.util.Map arguments = new HashMap();
         arguments.put("table", table.identifier().quotedString());
-        arguments.put("schema", table.schema().json());
+        arguments.put("schema", columns.json());
         arguments.put("types", types);
         arguments.put("fields", new Fields(partitions).of(statement));
         return new TableCall(session, table, Tables.options(table), statement.getClass().getSimpleName(), Json.text(arguments));
