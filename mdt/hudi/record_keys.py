@@ -157,7 +157,14 @@ def as_text(values: pa.Array, field: str) -> pa.Array:
     if kinds.is_string(values.type):
         return values
     if kinds.is_timestamp(values.type) and values.type.unit in ("s", "ms", "us"):
-        values = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
+        try:
+            values = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
+        except pa.ArrowInvalid as error:
+            raise Invalid(
+                f"key column {field!r} has a moment that 64 bits of microseconds do not hold:"
+                f" {error}",
+                hint="a key must be within 290,000 years of 1970",
+            ) from error
     if kinds.is_decimal128(values.type) and values.type.scale == 0:
         return pc.cast(values, pa.string())
     supported = (

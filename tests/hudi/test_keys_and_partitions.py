@@ -80,6 +80,12 @@ def test_types_without_one_text_cannot_be_keys(type):
     refused("'k'", record_keys, pa.table({"k": pa.nulls(0, type)}), ["k"])
 
 
+@pytest.mark.parametrize(("unit", "moment"), [("s", 2**44), ("ms", -(2**53) * 1024)])
+def test_moments_without_microseconds_cannot_be_keys(unit, moment):
+    keys = pa.table({"k": pa.array([0, moment], pa.timestamp(unit))})
+    refused("'k' has a moment … within 290,000 years", record_keys, keys, ["k"])
+
+
 def paths_of(table, fields, **options):
     codes, paths = partition_paths(table, fields, **options)
     assert len(codes) == len(table)
