@@ -404,18 +404,17 @@ def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
         return a.cast(pa.int64()), b.cast(pa.int64())
     if _all_are((a, b), kinds.is_integer, kinds.is_floating):
         return _bits(a), _bits(b)
+    type = a.type
     if _all_are((a, b), kinds.is_integer, kinds.is_decimal):
         type = pa.decimal128(_DIGITS, max(_scale(a.type), _scale(b.type)))
-        try:
-            return a.cast(type), b.cast(type)
-        except pa.ArrowException as error:
-            raise Invalid(f"{name!r}: {a.type} and {b.type} cannot be joined: {error}") from error
-    if _all_are((a, b), kinds.is_timestamp):
+    elif a.type != b.type and _all_are((a, b), kinds.is_timestamp):
         type = pa.timestamp("us", "UTC")
-        return a.cast(type), b.cast(type)
-    if a.type != b.type or kinds.is_nested(a.type):
+    elif a.type != b.type or kinds.is_nested(a.type):
         raise Invalid(f"column {name!r} is {b.type} in the table but {a.type} in the source")
-    return a, b
+    try:
+        return a.cast(type), b.cast(type)
+    except pa.ArrowException as error:
+        raise Invalid(f"{name!r}: {a.type} and {b.type} cannot be joined: {error}") from error
 
 
 def _all_are(columns: Sequence[Column], *kinds: Callable[[pa.DataType], bool]) -> bool:

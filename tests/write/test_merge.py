@@ -286,6 +286,17 @@ def test_lists_are_not_joined(on):
         merged(table, data, ("matched", None, None), on=on)
 
 
+def test_moments_far_from_today_are_joined_or_refused():
+    far = pa.array([0, 2**62], pa.timestamp("ms"))
+    data = pa.table({"id": [1, 2], "at": far, "micros": far[:1].take([0, 0]).cast("timestamp[us]")})
+    table = mdt.create(MemoryStorage(), data.schema, ["id"])
+    table.upsert(data)
+    setting = "matched", None, {"micros": "null"}
+    assert merged(table, pa.table({"at": far}), setting, on=["at"]).updated == 2
+    with pytest.raises(Invalid, match="'micros': .* cannot be joined"):
+        merged(table, pa.table({"when": far}), setting, on="source.when = target.micros")
+
+
 def test_new_rows_whose_key_lives_are_refused_where_rows_are_matched_otherwise(
     tmp_path,
 ):
