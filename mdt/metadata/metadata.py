@@ -90,23 +90,25 @@ class Metadata:
         if "mdt.cache.memory.max" in self._overrides:
             session().memory.limit(parse_options(self._overrides).cache_memory_max)
         self.usage = Usage(storage)
-        self.watch = Watch(storage)
         self.warned: set[str] = set()
+        self._options: tuple[TableDefinition, Options] | None = None
+        self._key_index: tuple[TableDefinition, KeyIndex] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Drop everything that was read: a mapped object was truncated, or another table may be in
+        the place of this one.
+        """
+        storage = self.storage
+        self.watch = Watch(storage)
         self.checkpoint_seq = -1
         self.cleaned_at = self.swept_before = 0
         self.last_archived = -1
         self.damage: Corrupt | None = None
         self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
-        self._options: tuple[TableDefinition, Options] | None = None
-        self._key_index: tuple[TableDefinition, KeyIndex] | None = None
         # used by mdt.formats
         self.twins: Recent[str, Any] = Recent(TWINS_CACHED_MAX, session().memory)
         self.derived: Recent[str, Any] = Recent(DERIVED_CACHE_BYTES_MAX, session().memory)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Drop everything that may refer to a mapped object."""
-        storage = self.storage
         self._mappings = Mappings(storage)
         self.objects = ObjectReader(storage, self._mappings)
         self.summaries = SummaryCache(self.objects, is_local=storage.local_path("") is not None)
@@ -181,12 +183,20 @@ class Metadata:
             self._begin()  # reading behind the end of a mapped file would kill the process
         cached = self._newest
         snapshot = self._opened() if cached is None else cached
-        listing, following = self._list_and_probe(snapshot, watched)
+        listing, following, is_in_log = self._list_and_probe(
+            snapshot, watched, None if to_end else cached
+        )
+        if to_end and following is not None:
+            is_in_log = self._is_in_log(cached)
+        if not is_in_log:
+            return self._opened_again(watched, to_end)
         snapshot = self._replay(snapshot, following)
         is_ahead = listing is not None and self.watch.is_ahead(listing, snapshot)
         if is_ahead:  # the timeline may have been listed after the log was read
             snapshot = self._replay(snapshot, self.record(snapshot.seq + 1))
         if not self._is_end(snapshot, cached, to_end or is_ahead):
+            if cached is not None:
+                return self._opened_again(watched, to_end)
             snapshot = self._open_listed()
             snapshot = self._replay(snapshot, self.record(snapshot.seq + 1))
         if self._may_rebase(snapshot):
@@ -195,17 +205,31 @@ class Metadata:
         self.watch.accept(listing, snapshot)
         return snapshot
 
+    def _opened_again(self, watched: bool, to_end: bool) -> Snapshot:
+        """Return the newest snapshot of the table that is there now."""
+        self._begin()
+        return self._refresh(watched, to_end)
+
+    def _is_in_log(self, snapshot: Snapshot | None) -> bool:
+        """Return True if the log has the newest record of ``snapshot``. Otherwise it was archived,
+        or another table is in the place of this one.
+        """
+        return snapshot is None or commit_log.begins_with(self.storage, snapshot.seq, snapshot.txn)
+
     def _list_and_probe(
-        self, snapshot: Snapshot, watched: bool
-    ) -> tuple[TimelineListing | None, CommitRecord | None]:
-        """Return the listing of ``.hoodie``, if ``watched``, and the record after ``snapshot``."""
+        self, snapshot: Snapshot, watched: bool, cached: Snapshot | None
+    ) -> tuple[TimelineListing | None, CommitRecord | None, bool]:
+        """Return the listing of ``.hoodie``, if ``watched``, the record after ``snapshot``, and
+        whether the record of ``cached`` is in the log.
+        """
         following = partial(self.record, snapshot.seq + 1)
-        if not watched or self.storage.is_imported:
-            return None, following()
-        listing, record = self.storage.together(
-            partial(self.watch.look, layout_of(snapshot.definition)), following
+        if self.storage.is_imported:
+            return None, following(), True
+        look = partial(self.watch.look, layout_of(snapshot.definition)) if watched else _no_listing
+        listing, record, is_in_log = self.storage.together(
+            look, following, partial(self._is_in_log, cached)
         )
-        return listing, record
+        return listing, record, is_in_log
 
     def _switch_checkpoint(self, error: Missing) -> None:
         """Switch to the newest checkpoint after the current one was cleaned during a read.
@@ -230,13 +254,13 @@ class Metadata:
     def _is_end(self, snapshot: Snapshot, cached: Snapshot | None, is_asked: bool) -> bool:
         """Return True if the next record does not exist, rather than having been archived.
 
-        Records are removed in order.  If the record of the ``cached`` snapshot exists, so do all
-        later ones.
+        Records are removed in order.  If the record of the ``cached`` snapshot is in the log, so
+        are all later ones.
         """
         if cached is None:
             self.last_archived = archive.last_archived(self.storage)
             return self.last_archived < snapshot.seq
-        return not is_asked or self.storage.size(paths.commit(cached.seq)) is not None
+        return not is_asked or self._is_in_log(cached)
 
     def _replay(self, snapshot: Snapshot, following: CommitRecord | None) -> Snapshot:
         """Apply ``following`` and all later records to ``snapshot``.
@@ -578,8 +602,6 @@ class Metadata:
 
     def _open_listed(self) -> Snapshot:
         """Return the snapshot of the newest checkpoint on storage, or of record 0."""
-        # Cached records may belong to a table that was replaced.
-        self._records = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
         checkpoint = self._checkpoints.before(None)
         return self._from_log() if checkpoint is None else self._use_checkpoint(checkpoint)
 
@@ -637,6 +659,10 @@ class Metadata:
         for record in self.records(snapshot.seq + 1, seq):
             snapshot = apply(snapshot, record)
         return snapshot
+
+
+def _no_listing() -> None:
+    """Return no listing of ``.hoodie``."""
 
 
 def _imports_json(snapshot: Snapshot) -> dict[str, Any]:

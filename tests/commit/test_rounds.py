@@ -60,7 +60,7 @@ def rounds(storage, act):
     return found
 
 
-LOOK = [{"list_dir .hoodie", "read log", "list_dir pending"}, {"size log"}]
+LOOK = [{"list_dir .hoodie", "read log", "list_dir pending"}, {"read log"}]
 CLAIM = [{"put_if_absent pending", "put_passing .hoodie"}, {"read log", "put_passing .hoodie"}]
 MARKED, NEW = {"put_passing .hoodie"}, {"create city=x"}
 ATTACHED = {"create attachments"}

@@ -556,6 +556,13 @@ class Snapshot:
         return action in WRITES and self.is_shared and time in self.log.private_instants
 
     @property
+    def txn(self) -> str:
+        """Id of the newest transaction.  The checkpoint's history is read only if necessary."""
+        if self.history_since:
+            return str(self.history_since[-1]["txn"])
+        return str(self.log.table["txn"][-1].as_py())
+
+    @property
     def last_time(self) -> str:
         """The newest time on Hudi's timeline: of an instant or of a completion."""
         return max(self.last_instant, self.last_completion)

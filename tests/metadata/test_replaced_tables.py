@@ -1,0 +1,64 @@
+"""An open table whose directory another table, or an older copy of it, takes."""
+
+import shutil
+
+import pytest
+from texts import columns
+
+import mdt
+
+SCHEMA = columns("id string, v int64")
+OPTIONS = {"mdt.durable": False}
+
+
+def state(table):
+    return {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+
+
+def another(path, commits):
+    """Put a table with so many commits in the place of the one at ``path``."""
+    shutil.rmtree(path)
+    table = mdt.create(path, SCHEMA, ["id"], options=OPTIONS)
+    for number in range(commits):
+        table.upsert({"id": ["both", f"new{number}"], "v": [number, number]})
+
+
+@pytest.mark.parametrize("commits", [1, 3, 5])
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["records", "checkpoint"])
+def test_an_open_table_reads_and_writes_the_table_that_is_there_now(
+    tmp_path, commits, is_compacted
+):
+    path = tmp_path / "t"
+    table = mdt.create(path, SCHEMA, ["id"], options=OPTIONS)
+    for number in range(3):
+        table.upsert({"id": ["both", f"old{number}"], "v": [number, number]})
+    if is_compacted:
+        table.metadata.compact()
+    assert len(state(table)) == 4
+    assert table.scan(as_of=1).count() == 2
+    another(path, commits)
+    now = {"both": commits - 1, **{f"new{number}": number for number in range(commits)}}
+    assert state(table) == state(mdt.open(path)) == now
+    assert table.scan(as_of=1).to_arrow()["id"].to_pylist() == ["both", "new0"]
+    done = table.upsert({"id": ["both", "new0", "more"], "v": [7, 8, 9]})
+    assert (done.inserted, done.updated) == (1, 2)
+    now |= {"both": 7, "new0": 8, "more": 9}
+    assert state(mdt.open(path)) == now
+    assert table.check().ok
+
+
+def test_an_open_table_reads_and_writes_the_backup_that_is_there_now(tmp_path):
+    path, saved = tmp_path / "t", tmp_path / "saved"
+    table = mdt.create(path, SCHEMA, ["id"], options=OPTIONS)
+    table.upsert({"id": ["a", "b"], "v": [1, 1]})
+    shutil.copytree(path, saved)
+    table.upsert({"id": ["b", "lost"], "v": [2, 2]})
+    assert state(table) == {"a": 1, "b": 2, "lost": 2}
+    shutil.rmtree(path)
+    shutil.copytree(saved, path)
+    for number in range(3):
+        mdt.open(path).upsert({"id": ["b", "c"], "v": [number, number]})
+    assert state(table) == {"a": 1, "b": 2, "c": 2}
+    assert table.upsert({"id": ["a", "c"], "v": [5, 5]}).updated == 2
+    assert state(mdt.open(path)) == {"a": 5, "b": 2, "c": 5}
+    assert table.check().ok
