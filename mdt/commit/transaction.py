@@ -227,7 +227,12 @@ def _attempt(
         yield "written"
         lock.acquire()
         # the last check for commits of other Hudi writers
-        newest = metadata.newest(watched=_is_watched(operation), to_end=False).seq
+        newest = metadata.newest(watched=_is_watched(operation), to_end=False)
+        if not newest.continues(snapshot):
+            raise Conflict(
+                "another table, or an older copy of the table, has taken its place meanwhile",
+                hint="open it again with mdt.open, and repeat the operation",
+            )
         if lock.is_configured and has_instant:
             _require_compatible_writers(metadata, operation, claim.instant)
         looked_us = metadata.storage.now_us()
@@ -240,7 +245,7 @@ def _attempt(
     # From here on an error leaves the outcome open: nothing may be deleted, recovery decides by
     # the log.
     committed, why = yield from _commit(
-        metadata, snapshot, operation, plan, claim, changes, newest, lock
+        metadata, snapshot, operation, plan, claim, changes, newest.seq, lock
     )
     if committed is not None:
         yield "committed"

@@ -4,8 +4,11 @@ import shutil
 
 import pytest
 from texts import columns
+from worlds import meanwhile
 
 import mdt
+from mdt.errors import Conflict
+from mdt.write.operations import RowOperation
 
 SCHEMA = columns("id string, v int64")
 OPTIONS = {"mdt.durable": False}
@@ -61,4 +64,27 @@ def test_an_open_table_reads_and_writes_the_backup_that_is_there_now(tmp_path):
     assert state(table) == {"a": 1, "b": 2, "c": 2}
     assert table.upsert({"id": ["a", "c"], "v": [5, 5]}).updated == 2
     assert state(mdt.open(path)) == {"a": 5, "b": 2, "c": 5}
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("commits", [0, 2, 5])
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_write_does_not_commit_into_another_table_that_was_made_meanwhile(
+    tmp_path, commits, version
+):
+    path = tmp_path / "t"
+    table = mdt.create(path, SCHEMA, ["id"], version=version, options=OPTIONS)
+    for number in range(3):
+        table.upsert({"id": ["both", f"old{number}"], "v": [number, number]})
+    with (
+        pytest.raises(Conflict, match="another table"),
+        meanwhile(RowOperation, lambda: another(path, commits)),
+    ):
+        table.upsert({"id": ["both", "lost"], "v": [9, 9]})
+    now = {f"new{number}": number for number in range(commits)}
+    assert state(mdt.open(path)) == now | ({"both": commits - 1} if commits else {})
+    assert table.upsert({"id": ["both", "more"], "v": [7, 7]}).updated == bool(commits)
+    for number in range(4):
+        mdt.open(path).upsert({"id": ["later"], "v": [number]})
+    assert state(table) == state(mdt.open(path)) == now | {"both": 7, "more": 7, "later": 3}
     assert table.check().ok

@@ -562,6 +562,16 @@ class Snapshot:
             return str(self.history_since[-1]["txn"])
         return str(self.log.table["txn"][-1].as_py())
 
+    def continues(self, older: Snapshot) -> bool:
+        """Return True if this is the table of ``older`` at the same time or later, and not another
+        one.
+        """
+        if self is older:
+            return True
+        if older.seq < self.retention.first:  # its record was archived
+            return self.definition.table_id == older.definition.table_id
+        return self.transactions.get(older.txn) == older.seq
+
     @property
     def last_time(self) -> str:
         """The newest time on Hudi's timeline: of an instant or of a completion."""
