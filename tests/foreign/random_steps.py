@@ -309,8 +309,13 @@ class RandomSteps:
 
         def restore(hudi: HudiSession, path: Path) -> None:
             text = "call rollback_to_savepoint(table => '{t}', instant_time => '%s')"
+            options = {}
+            if "RECORD_INDEX" in self.options.values() and _is_compacted_since(path, saved):
+                # Hudi would index the rows before the restore, and filters on keys would miss rows
+                options["hoodie.metadata.enable"] = "false"
+                count("restores of Hudi that remove its metadata table")
             try:
-                hudi.call(path, "sql", text % saved)
+                hudi.call(path, "sql", text % saved, **options)
             except Refused as error:
                 if not any(reason in str(error) for reason in LACKS_SAVEPOINT):
                     raise
@@ -351,6 +356,15 @@ def steps(*parts: Step) -> Step:
             part(hudi, path)
 
     return step
+
+
+def _is_compacted_since(path: Path, savepoint: str) -> bool:
+    """Return True if the first compaction of the metadata table follows a savepoint. A restore of
+    Hudi 1.2 then makes that table anew, before it removes any rows.
+    """
+    folder = path / ".hoodie" / "metadata" / ".hoodie"
+    first = min((file.name for file in folder.rglob("*.commit")), default="")
+    return first >= savepoint
 
 
 def _uncomplete(hudi: HudiSession, path: Path) -> None:
