@@ -284,10 +284,16 @@ def _savepoint_paths(storage: Storage, layout: Layout, time: str) -> list[str]:
 def index_instants(
     record: CommitRecord, definition: TableDefinition
 ) -> tuple[list[tuple[str, bytes]], list[str]]:
-    """Return the instants for Hudi's index builds: (path, content) to put, and paths to delete."""
+    """Return the instants for Hudi's index builds: (path, content) to put, and paths to delete.
+
+    Since version 8 there are none to put (:data:`mdt.hudi.timeline.UNARCHIVED`).
+    """
     indexing, layout = record.header.get("indexing"), layout_of(definition)
     if indexing is None:
         return [], []
+    if layout.has_completions:
+        ended = (*indexing.get("done", ()), *indexing.get("dropped", ()))
+        return [], [path for instant in ended for path in layout.retracted(instant, "indexing")]
     completion = record.completion
     new_instants: list[tuple[str, bytes]] = []
     if indexing.get("plan"):
@@ -303,11 +309,14 @@ def index_instants(
 def restore_instants(
     record: CommitRecord, definition: TableDefinition
 ) -> Sequence[tuple[str, bytes]]:
-    """Return (path, content) of the additional instants of a restore. Empty for other records."""
-    to = record.header.get("restored")
-    if to is None:
+    """Return (path, content) of the additional instants of a restore.
+
+    Empty for other records, and since version 8 (:data:`mdt.hudi.timeline.UNARCHIVED`).
+    """
+    to, layout = record.header.get("restored"), layout_of(definition)
+    if to is None or layout.has_completions:
         return ()
-    return layout_of(definition).restored(record.instant, record.completion, to)
+    return layout.restored(record.instant, record.completion, to)
 
 
 def completed_files(

@@ -15,7 +15,7 @@ from mdt.commit.hudi_locks import locked
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
 from mdt.hudi.read.metadata_state import FOLDER
-from mdt.hudi.timeline import COMMITS, COMPLETED, Instant, InstantContent
+from mdt.hudi.timeline import COMMITS, COMPLETED, UNARCHIVED, Instant, InstantContent
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord
@@ -83,7 +83,8 @@ def _convert(metadata: Metadata, newest: Snapshot) -> None:
             instants.append((instant, info.path))
     contents = storage.each(partial(storage.read_if_exists, path) for _, path in instants)
     for (instant, _), body in zip(instants, contents, strict=True):
-        if body is not None:  # otherwise another process has finished
+        # without a body, another process has finished
+        if body is not None and instant.action not in UNARCHIVED:
             storage.put_if_absent(*layout.upgraded(instant, body))
     _move_archive(metadata, newest, layout)
     stored = read_properties(storage)

@@ -38,6 +38,12 @@ ACTIONS = frozenset(
     }
 )
 """All timeline actions of Hudi 0.14 to 1.x."""
+UNARCHIVED = frozenset(("restore", "indexing"))
+"""Actions that Hudi's archiving leaves on the timeline.
+
+Since version 8, Hudi 1.2 takes archived commits that are newer than such an instant for pending,
+and adds their log files to the newest file slice. Deleted rows then appear again.
+"""
 
 INSTANT_DIGITS = 17
 """Digits of every instant that mdt writes."""

@@ -12,6 +12,7 @@ from worlds import BASE_STATE, MOR, assert_clean, filled, later, make, ours, row
 import mdt
 from mdt.commit.transaction import run
 from mdt.hudi.layout import layout_of
+from mdt.hudi.timeline import UNARCHIVED
 from mdt.metadata.files import paths
 from mdt.services.indexing import index_builder
 from mdt.services.indexing.index_plans import open_plans
@@ -90,6 +91,22 @@ def test_an_index_that_is_dropped_before_it_was_built_leaves_no_plan():
     assert seen(storage) == [PENDING]
     table.drop_index("bitmap(fare)")
     assert seen(storage) == []
+
+
+def test_since_version_8_builds_and_restores_leave_nothing_that_hudi_does_not_archive():
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    table.create_index("bitmap(fare)", mode="async")
+    table.upgrade(9)
+    table.build_indexes()
+    table.tag("here")
+    table.upsert(rows([3], 4, 4.0))
+    table.restore("here")
+    layout = layout_of(mdt.open(storage).definition)
+    instants = [layout.instant_at(info.path) for info in storage.list(layout.timeline)]
+    assert not UNARCHIVED & {instant.action for instant in instants if instant is not None}
+    assert ours(storage) == BASE_STATE == theirs(storage)
+    assert_clean(storage)
 
 
 def test_of_two_indexes_of_a_plan_both_must_be_built():
