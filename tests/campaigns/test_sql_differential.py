@@ -20,7 +20,8 @@ from sql_worlds import PLAIN, WAYS, world
 
 WORLDS, CASES = 3, 10
 """By day: so many pairs of tables, so many queries on each."""
-WORLDS_NIGHTLY, CASES_NIGHTLY = 100, 50
+PARTS_NIGHTLY, WORLDS_NIGHTLY, CASES_NIGHTLY = 4, 10, 50
+"""At night: so many tests of some ten minutes, pairs of tables in each, queries on each pair."""
 REPLAY = "MDT_SQL"
 """Environment variable <seed>:<world>:<case> that runs a single case again; <seed>:<world>, all of
 its cases.
@@ -134,14 +135,14 @@ def run_case(spark, of, seed):
 
 
 def run(spark, folder, worlds, cases):
-    """Run queries on tables of a new seed, or of the one to replay; fail with all that was
-    wrong.
+    """Run queries on the tables numbered ``worlds`` of a new seed, or of the one to replay; fail
+    with all that was wrong.
     """
     given = os.environ.get(REPLAY, "").split(":")
     seed = given[0] or str(random.randrange(1 << 30))
     print(f"seed {seed}")
     wrong = []
-    for number in [int(given[1])] if given[1:] else range(worlds):
+    for number in [int(given[1])] if given[1:] else worlds:
         with world(spark, f"{seed}:{number}", folder / str(number)) as of:
             for case in [int(given[2])] if given[2:] else range(cases):
                 wrong += run_case(spark, of, f"{seed}:{number}:{case}")
@@ -150,13 +151,15 @@ def run(spark, folder, worlds, cases):
 
 @pytest.mark.timeout(900)
 def test_random_queries_have_the_answers_of_plain_parquet(spark, tmp_path):
-    run(spark, tmp_path, round(WORLDS * SCALE), CASES)
+    run(spark, tmp_path, range(round(WORLDS * SCALE)), CASES)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-def test_thousands_of_random_queries_have_the_answers_of_plain_parquet(spark, tmp_path):
-    run(spark, tmp_path, round(WORLDS_NIGHTLY * SCALE), CASES_NIGHTLY)
+@pytest.mark.parametrize("part", range(PARTS_NIGHTLY))
+def test_many_random_queries_have_the_answers_of_plain_parquet(spark, tmp_path, part):
+    worlds = round(WORLDS_NIGHTLY * SCALE)
+    run(spark, tmp_path, range(part * worlds, (part + 1) * worlds), CASES_NIGHTLY)
 
 
 @pytest.mark.nightly
