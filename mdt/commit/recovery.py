@@ -369,9 +369,8 @@ def _is_overtaken(storage: Storage, record: CommitRecord, snapshot: Snapshot) ->
     """
     timeline, groups = load_timeline(storage, load_properties(storage)), record.changed_groups
     for file in timeline.completed.values():
-        is_ours = file.time in snapshot.instants
-        is_ours &= not snapshot.is_write_of_others(file.time, file.action)
-        if is_ours or f"{file.time}.{file.action}" in snapshot.imports.instants:
+        is_imported = f"{file.time}.{file.action}" in snapshot.imports.instants
+        if is_imported or snapshot.is_ours(file.time, file.action):
             continue
         content = load_commit(storage, file)
         touched = {written.file_id for written in content.files}.union(*content.replaced.values())

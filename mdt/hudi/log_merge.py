@@ -29,6 +29,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags, row_ranks
+
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
@@ -88,7 +90,7 @@ class RankedLog:
     Attributes:
         rows: Numbers of the events that count, ascending.
         key: Number of the key of each event, int64[n].
-        rank: Dense rank of the ordering value of each event, -1 if it has none, int64[n].
+        rank: Rank of the ordering value of each event, -1 if it has none, int64[n].
         base_row: Number of a key -> its first row in the base file, or -1.
         base_rank: Rank of each row of the base file.
     """
@@ -152,31 +154,26 @@ def _codes(keys: pa.ChunkedArray) -> Int64s:
 
 
 def _ranks(columns: Sequence[pa.ChunkedArray], is_delete: Bools) -> Int64s:
-    """Return the dense rank of each row by ``columns``, -1 for a row without value -> int64[n].
+    """Return the rank of each row by ``columns``, -1 for a row without a value -> int64[n].
 
     Without columns, all rows have rank 0.
     """
     if not columns:
         return np.zeros(len(is_delete), np.int64)
     values = [_with_zeros(column.combine_chunks()) for column in columns]
-    numbers = [_numbers(column) for column in values]
-    order = np.lexsort(numbers[::-1])
-    rises = np.zeros(len(order), np.bool_)
-    for column in numbers:
-        rises[1:] |= column[order][1:] != column[order][:-1]
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(rises)
+    ranks: Int64s = row_ranks([_numbers(column) for column in values]).astype(np.int64)
     if len(columns) > 1:
-        ranks[is_delete & np.logical_and.reduce([_nulls(column) for column in columns])] = -1
+        has_none = np.logical_and.reduce([flags(column.is_null()) for column in columns])
+        ranks[is_delete & has_none] = -1
     elif _is_int(values[0].type):
-        ranks[is_delete & np.asarray(pc.equal(values[0].cast(pa.int32()), 0))] = -1
+        ranks[is_delete & flags(pc.equal(values[0].cast(pa.int32()), 0))] = -1
     else:
-        ranks[_nulls(values[0])] = -1
+        ranks[flags(values[0].is_null())] = -1
     return ranks
 
 
 def _with_zeros(values: pa.Array) -> pa.Array:
-    """Return values where 0 replaces null, for the types of which Hudi can compare it."""
+    """Return values with 0 for null if they have a type in which Hudi compares nulls."""
     if not _is_int(values.type):
         return values
     return values.fill_null(pa.scalar(0, pa.int32()).cast(values.type))
@@ -190,16 +187,11 @@ def _is_int(type: pa.DataType) -> bool:
 def _numbers(values: pa.Array) -> Int64s:
     """Return numbers with the same order as ``values``, 0 for null, int64[n]."""
     numbers: Int64s = 2 * pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64)
-    numbers[_nulls(values)] = 0
+    numbers[flags(values.is_null())] = 0
     if pa.types.is_floating(values.type):
         floats = values.fill_null(0.0).to_numpy(zero_copy_only=False)
         numbers -= (floats == 0) & np.signbit(floats)
     return numbers
-
-
-def _nulls(values: pa.Array | pa.ChunkedArray) -> Bools:
-    is_null: Bools = np.asarray(values.is_null())
-    return is_null
 
 
 def _last_by_rank(log: RankedLog) -> Int64s:

@@ -136,7 +136,7 @@ def stored_columns(columns: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_name(name) for field, name in pairs])
 
 
-def require_lasting_types(schema: TableSchema) -> None:
+def require_kept_types(schema: TableSchema) -> None:
     """Raise Unsupported for columns that a commit of mdt would give another type in the schema of
     the table. Hudi's writers are refused afterwards.
     """

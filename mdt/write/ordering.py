@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import row_ranks
 from indexes.base import BoolArray, Int64Array, UInt64Array
 from mdt.metadata.files.key_map import has_whole_words, ordering_words, words_decide
 from mdt.metadata.keys.locate import Located
@@ -38,16 +39,7 @@ def value_ranks(columns: Sequence[pa.ChunkedArray]) -> UInt64Array:
     """Return numbers with the same order as the values in ``columns``, at least one and without
     nulls, the first column first -> uint64[n].
     """
-    numbers = [_numbers(column) for column in columns]
-    if len(numbers) == 1:
-        return numbers[0]
-    order = np.lexsort(numbers[::-1])
-    rises = np.zeros(len(order), np.bool_)
-    for column in numbers:
-        rises[1:] |= column[order][1:] != column[order][:-1]
-    ranks = np.empty(len(order), np.uint64)
-    ranks[order] = np.cumsum(rises)
-    return ranks
+    return row_ranks([_numbers(column) for column in columns]).astype(np.uint64, copy=False)
 
 
 def _numbers(column: pa.ChunkedArray) -> UInt64Array:

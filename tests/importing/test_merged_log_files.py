@@ -169,6 +169,6 @@ def test_times_of_96_bits_that_nanoseconds_do_not_have_are_read_in_place():
     table.base(1, data=out.getvalue())
     t = mdt.open(table.storage)
     assert len(files(t, BASE)) == 1 and not files(t, MERGED)
-    found = t.scan(columns=["at"]).to_arrow()["at"].to_pylist()
-    assert found == [moment.replace(tzinfo=UTC) for moment in times]
+    moments = t.scan(columns=["at"]).to_arrow()["at"].to_pylist()
+    assert moments == [moment.replace(tzinfo=UTC) for moment in times]
     assert t.scan("at > '2300-01-01T00:00:00Z'").count() == 1

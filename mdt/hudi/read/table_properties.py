@@ -163,7 +163,7 @@ class TableProperties:
         return self.table_type == MERGE_ON_READ
 
     @property
-    def has_change_logs(self) -> bool:
+    def has_cdc_files(self) -> bool:
         """True if each write adds Hudi's files for change data capture."""
         return _flag(self.stored, "hoodie.table.cdc.enabled")
 

@@ -327,7 +327,7 @@ def begins_with(storage: Storage, seq: int, txn: str) -> bool:
     """
     try:
         return txn.encode() in storage.read(paths.commit(seq), 0, _TXN_WITHIN)
-    except (Corrupt, Missing):  # a damaged record is shorter, or has no transaction
+    except (Corrupt, Missing):  # Corrupt: it was cut
         return False
 
 

@@ -549,6 +549,10 @@ class Snapshot:
             unknown -= self.log.instants
         return unknown
 
+    def is_ours(self, time: str, action: str) -> bool:
+        """Return True if an instant on Hudi's timeline is that of a record."""
+        return time in self.instants and not self.is_write_of_others(time, action)
+
     def is_write_of_others(self, time: str, action: str) -> bool:
         """Return True if a write on Hudi's timeline has the instant of a record that is not there,
         so that another writer has made it.

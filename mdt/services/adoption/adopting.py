@@ -30,7 +30,7 @@ from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import (
     data_columns,
-    require_lasting_types,
+    require_kept_types,
     with_generated_key,
 )
 from mdt.importing.imported_slices import Importer
@@ -115,7 +115,7 @@ def plan_adoption(
     require_names(file.name for file in files if file is not None)
     schema = load_schema(storage, state)
     columns, key = data_columns(schema.columns), table.key_fields
-    require_lasting_types(schema)
+    require_kept_types(schema)
     missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
     missing -= set(columns.names)
     if missing:
@@ -245,7 +245,7 @@ def _reason(table: TableProperties) -> str:
         return f"mdt does not make partition paths as its key generator {table.key_generator} does"
     if table.partial_update or table.delete_mark != ("", ""):
         return "it has partial updates or rows that mark deletes"
-    if table.has_change_logs:
+    if table.has_cdc_files:
         return "Hudi's change queries fail at commits without CDC files (hoodie.table.cdc.enabled)"
     return ""
 

@@ -34,7 +34,7 @@ from mdt.hudi.timeline import COMPLETED
 from mdt.importing.imported_definition import (
     changed_version,
     data_columns,
-    require_lasting_types,
+    require_kept_types,
 )
 from mdt.importing.imported_records import (
     changed_rows,
@@ -116,7 +116,7 @@ class CommitImport(Operation[ImportPlan]):
         active = load_timeline(source, table)
         state = load_state(source, table, timeline=active)
         schema = load_schema(source, state)
-        require_lasting_types(schema)
+        require_kept_types(schema)
         columns = data_columns(schema.columns)
         version = changed_version(snapshot.definition, columns, snapshot.seq + 1)
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
@@ -236,7 +236,7 @@ def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:
     instants = set[str]()
     for name in completed_instants(active):
         time, _, action = name.partition(".")
-        if time not in snapshot.instants or snapshot.is_write_of_others(time, action):
+        if not snapshot.is_ours(time, action):
             instants.add(name)
     return frozenset(instants)
 

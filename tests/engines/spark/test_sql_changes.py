@@ -440,8 +440,8 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
     with pytest.raises(PySparkException, match="occurs? twice|several rows|repeat|same key"):
         merge(twice)
     mdt.open(path(sql)).upsert([{**NULLS, "id": 101, "ts": 1}])
-    told = "exist already" if local_bytes else "equate in ON every column of the key and of"
-    with pytest.raises(PySparkException, match=told):
+    problem = "exist already" if local_bytes else "equate in ON every column of the key and of"
+    with pytest.raises(PySparkException, match=problem):
         merge("select 101L id, nullif('a', 'a') city, 5 n, 1L ts")
 
 
