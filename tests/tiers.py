@@ -1,7 +1,7 @@
 """Which tests run when, decided by recorded seconds: quick, test or nightly.
 
 `make quick` runs the tests that took at most QUICK_SECONDS and do not use Spark.  `make test` adds
-those that took at most TEST_SECONDS, and the modules in ALWAYS whatever they took.  `make nightly`
+those that took at most TEST_SECONDS, and those in always.txt whatever they took.  `make nightly`
 runs everything.  A test that is not recorded counts as quick, so a new one always runs.
 
 `make durations` records, for each test that is not quick, a line ``seconds,id``:
@@ -19,40 +19,13 @@ from xml.etree import ElementTree
 
 RECORDED = Path(__file__).with_name("durations.csv")
 QUICK_SECONDS = 0.05
-TEST_SECONDS = 1.5
-_DYING = (
-    "tests/services/test_adoption.py"
-    "::test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows"
+TEST_SECONDS = 0.8
+ALWAYS = tuple(
+    line
+    for line in Path(__file__).with_name("always.txt").read_text().splitlines()
+    if not line.startswith("#")
 )
-_SLEEPING = (
-    "tests/services/test_cleaning.py"
-    "::test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells"
-)
-_SHARED = "tests/formats/test_shared_formats.py"
-ALWAYS = (
-    "tests/campaigns/test_model.py",
-    "tests/campaigns/test_pruning.py",
-    "tests/golden/",
-    "tests/foreign/",
-    "tests/formats/test_keeping.py::test_a_crash_at_any_change_of_a_commit",
-    "tests/formats/test_keeping.py::test_its_readers_see",
-    f"{_SHARED}::test_readers_see",
-    f"{_SHARED}::test_a_crash_at_any_change_beside_another_writer_is_mended[9-MERGE_ON_READ]",
-    "tests/importing/",
-    "tests/commit/test_hudi_bloom_filters.py",
-    "tests/commit/test_hudi_secondary_index.py",
-    "tests/commit/test_shared_metadata.py",
-    "tests/services/test_adopted_orders.py",
-    "tests/services/test_generated_keys.py",
-    "tests/services/test_adoption.py::test_writers_that_take_turns",
-    f"{_SLEEPING}[claim stands-begun]",
-    f"{_SLEEPING}[claim stands-prepared]",
-    f"{_DYING}[MERGE_ON_READ-9-True-True-torn]",
-    f"{_DYING}[COPY_ON_WRITE-6-False-True-after]",
-)
-"""Modules, folders, tests and cases that `make test` never leaves out: lost rows, and what other readers
-see.
-"""
+"""Begins of the ids of tests that `make test` never leaves out."""
 _CLASS = re.compile(r"(?P<module>.*?\.test_\w+)(\.(?P<name>.*))?")
 
 

@@ -18,6 +18,7 @@ from mdt.hudi import bucket_config, properties, timeline
 from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, encode_profile, operation_type
 from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.read.schema_history import LATEST_SCHEMA
 from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
 from mdt.metadata.log.commit_log import CommitRecord
@@ -330,15 +331,20 @@ def completed_files(
         return layout_of(definition).cleaned(_clean_metadata(record))
     files, slices = record.table("files"), record.table("slices")
     is_replace = record.action == "replacecommit"
+    written = definition.at(record.seq)
+    numbered = {}
+    if written.version.numbered:
+        numbered = {LATEST_SCHEMA: written.version.numbered}
     commit_metadata = CommitMetadata(
         files=pa.table(
             [*files.columns, *slices.columns], [*files.column_names, *slices.column_names]
         ),
-        schema_json=avro_schema(definition.at(record.seq)),
+        schema_json=avro_schema(written),
         operation=operation_type(_hudi_operation(record)),
         compacted=record.action == "compaction",
         extra={
             **record.header.get("metadata", {}),
+            **numbered,
             "mdt.seq": str(record.seq),
             "mdt.txn": record.txn,
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -54,14 +55,21 @@ def definition_of(table: TableProperties, columns: pa.Schema, storage: Storage) 
 
 
 def changed_version(
-    definition: TableDefinition, columns: pa.Schema, since: int
+    definition: TableDefinition, columns: pa.Schema, since: int, numbered: str = ""
 ) -> SchemaVersion | None:
     """Return the schema version with the columns of another writer, None if they are the same.
 
+    Args:
+        numbered: The columns with the numbers of Hudi's schema on read, as JSON, or "".
+
     Raises Unsupported for a change that the log cannot describe.
     """
-    if known_columns(definition, columns).equals(definition.schema):
-        return None
+    if not is_altered(definition, columns):
+        version = definition.version
+        if numbered == version.numbered:
+            return None
+        columns_now = version.schema, version.declared, version.ids, version.defaults
+        return SchemaVersion(since, *columns_now, numbered=numbered)
     if definition.has_other_names:
         raise Unsupported(
             "another writer has changed the columns of a table with column names that Avro does"
@@ -69,6 +77,7 @@ def changed_version(
             hint="mdt.open(path) reads the table",
         )
     version = next_version(definition, with_known_nulls(definition, columns), since)
+    version = replace(version, numbered=numbered)
     try:
         definition.with_version(version)
     except ValueError as error:
@@ -77,6 +86,11 @@ def changed_version(
             hint="mdt.open(path) reads the table anew",
         ) from error
     return version
+
+
+def is_altered(definition: TableDefinition, columns: pa.Schema) -> bool:
+    """Return True if the columns of another writer are not those of the table."""
+    return not known_columns(definition, columns).equals(definition.schema)
 
 
 def next_version(definition: TableDefinition, columns: pa.Schema, since: int) -> SchemaVersion:
@@ -136,10 +150,16 @@ def stored_columns(columns: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_name(name) for field, name in pairs])
 
 
-def require_kept_types(schema: TableSchema) -> None:
+def require_writable_columns(schema: TableSchema) -> None:
     """Raise Unsupported for columns that a commit of mdt would give another type in the schema of
-    the table. Hudi's writers are refused afterwards.
+    the table, because Hudi's writers are refused afterwards, and for columns that were renamed,
+    because our log cannot describe the older files.
     """
+    if schema.history is not None:
+        raise Unsupported(
+            "mdt cannot write to a table whose columns were renamed, or dropped and added again",
+            hint="mdt.open(path) reads the table",
+        )
     for column in data_columns(schema.columns):
         if _has(column.type, _is_local_time):
             _refuse(column.name, "times without a time zone (timestamp_ntz, local-timestamp)")

@@ -11,7 +11,7 @@ from typing import Any
 from mdt.hudi import timeline
 from mdt.hudi.read.instants import completed_instants
 from mdt.hudi.read.loading import TableState, load_properties, load_timeline
-from mdt.hudi.read.table_schema import TableSchema, load_schema
+from mdt.hudi.read.table_schema import TableSchema
 from mdt.importing.imported_definition import changed_version, data_columns, definition_of
 from mdt.importing.imported_records import (
     changed_rows,
@@ -45,7 +45,7 @@ def import_records(
     state: TableState,
     after: Snapshot | None,
     *,
-    schema: TableSchema | None = None,
+    schema: TableSchema,
     is_past: bool = False,
 ) -> Iterator[CommitRecord]:
     """Yield the records that import a state, none if the log contains it.
@@ -54,15 +54,13 @@ def import_records(
         source: The table's storage, which is only read.
         merged: Gets the merged files.
         after: The newest snapshot of the log, None if there is no log yet.
-        schema: The columns of the state, if they were loaded.
+        schema: The columns of the state.
         is_past: The state is one of several. It gets a record even without a change, and from the
             second one on, the record contains the rows that changed.
 
     Raises Corrupt, Unsupported if the state cannot be read, and Missing if files were deleted
     meanwhile.
     """
-    if schema is None:
-        schema = load_schema(source, state)
     columns = data_columns(schema.columns)
     instant = _later(_newest(state), 0)
     placed, unsettled = dict[GroupId, PlacedSlice](), frozenset[GroupId]()
@@ -73,7 +71,7 @@ def import_records(
         yield CommitRecord(0, created | {"definition": definition.to_json()})
     else:
         definition, seq = after.definition, after.seq + 1
-        version = changed_version(definition, columns, seq)
+        version = changed_version(definition, columns, seq, definition.version.numbered)
         unsettled = after.imports.unsettled
         placed = placed_slices(after, unsettled)
         if instant <= after.last_instant:

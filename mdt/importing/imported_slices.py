@@ -203,7 +203,8 @@ class Importer:
             text = f"{file_slice.path(base)} has a name that only merged files of mdt have"
             raise Unsupported(text, hint="rename the file")
         file = read_file(self.source, file_slice.path(base), base.size)
-        if not fits(file, self.stored, exactly=self.is_exact):
+        is_renamed = self.schema.renaming(base.instant) is not None
+        if is_renamed or not fits(file, self.stored, exactly=self.is_exact):
             return ImportedPart(base.name, BASE, base.instant, 0, base.size, 0)
         return ImportedPart(base.name, BASE, base.instant, 0, base.size, file.rows, file)
 

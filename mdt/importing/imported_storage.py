@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import re
 import threading
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -33,11 +32,13 @@ from mdt.hudi.read.loading import (
     load_timeline,
     state_of,
 )
+from mdt.hudi.read.schema_history import are_same
 from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties, refuse
-from mdt.hudi.read.table_schema import TableSchema
+from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_names, load_state
 from mdt.importing.imported_log import import_records, write_instants
 from mdt.importing.imported_slices import MergedFiles
+from mdt.importing.known_timeline import KnownTimeline, load_known, put_known
 from mdt.importing.past_states import require_state
 from mdt.importing.unread_files import UnreadFiles, has_groups, load_unread, log_bytes
 from mdt.limits import IMPORT_FOLDER_RECORDS_MAX, IMPORT_FOLDER_SLICES_MIN
@@ -57,12 +58,6 @@ T = TypeVar("T")
 
 _WRITABLE = (f"{paths.PRIVATE}/usage/", f"{paths.PRIVATE}/checkpoints/", paths.hint())
 """Derived objects."""
-_TIMELINE = "timeline"
-"""Object with a digest of the timeline that the log contains, and the number of its last record.
-It is put after the records.
-"""
-_TIMELINE_BYTES_MAX = 100
-_TIMELINE_FORM = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,18})")
 _FOLDER_VERSION = "2"
 """Is raised when tables are imported differently."""
 _OF_SERVICES = (
@@ -145,6 +140,7 @@ class ImportedStorage(Storage):
         self._metadata: Metadata | None = None
         self._lock = threading.Lock()
         self._timeline = ""
+        self._numbers: Mapping[str, int] = {}
         self._unread: UnreadFiles | None = None
         self._has_key_indexes = False
         self._key_indexes: tuple[int, KeyIndexes | None] = -1, None
@@ -191,7 +187,7 @@ class ImportedStorage(Storage):
     def _use_memory(self) -> None:
         self._folder, self._private, self._metadata = None, MemoryStorage(), None
         self._merged = MergedFiles(temporary_folder(self))
-        self.seq, self._timeline = -1, ""
+        self.seq, self._timeline, self._numbers = -1, "", {}
 
     def _read_log(self) -> None:
         """Put the records of what other writers have done into the log."""
@@ -219,7 +215,7 @@ class ImportedStorage(Storage):
                 if not self._has_imported(digest):
                     state = load_state(self.source, table, timeline=active, files=files)
                     self._put_state(state)
-                    self._private.replace(_TIMELINE, f"{digest} {self.seq}".encode("ascii"))
+                    put_known(self._private, KnownTimeline(digest, self.seq, self._numbers))
             self._timeline, self._unread = digest, None
         while self._folder is not None and self._private.size(paths.commit(self.seq + 1)):
             self.seq += 1  # another process has imported it
@@ -236,10 +232,12 @@ class ImportedStorage(Storage):
         """
         if self._options is None:
             return None
-        if self._folder is not None and self._newest_known()[0]:
-            if self._newest_known()[1] <= IMPORT_FOLDER_RECORDS_MAX or not self._folder.remove():
-                return None
-            self._use_memory()
+        if self._folder is not None:
+            known = load_known(self._private)
+            if known.digest:
+                if known.seq <= IMPORT_FOLDER_RECORDS_MAX or not self._folder.remove():
+                    return None
+                self._use_memory()
         files = load_names(self.source, table, active)
         if self._folder is None and has_groups(files, IMPORT_FOLDER_SLICES_MIN):
             size = log_bytes(self.source, table, active, files)
@@ -329,20 +327,11 @@ class ImportedStorage(Storage):
 
     def _has_imported(self, digest: str) -> bool:
         """Return True if the log contains the timeline with this digest."""
-        known, seq = self._newest_known()
-        if known == digest:
-            self.seq = seq
-        return known == digest
-
-    def _newest_known(self) -> tuple[str, int]:
-        """Return the digest of the timeline that the log contains, and its last record."""
-        if self._private.size(_TIMELINE) is None:
-            return "", -1
-        content = self._private.read_whole(_TIMELINE, _TIMELINE_BYTES_MAX)
-        match = _TIMELINE_FORM.fullmatch(content)
-        if match is None:
-            raise Corrupt("the digest of a timeline cannot be read", path=_TIMELINE)
-        return match[1].decode("ascii"), int(match[2])
+        known = load_known(self._private)
+        self._numbers = known.numbers
+        if known.digest == digest:
+            self.seq = known.seq
+        return known.digest == digest
 
     def _import_states(self) -> None:
         """Import the states at the given instants. All come from a single listing."""
@@ -383,6 +372,16 @@ class ImportedStorage(Storage):
                 self._remove_unused(snapshot)
             self.seq = snapshot.seq
         is_past = bool(self.instants)
+        if schema is None:
+            schema = load_schema(self.source, state)
+        numbers = schema.history.numbers if schema.history is not None else {}
+        if snapshot is not None and not are_same(self._numbers, numbers):
+            hint = "mdt.open(path) reads the table anew"
+            if is_past:
+                hint = "compare two scans: t.scan(as_of=...)"
+            raise Unsupported(
+                "another writer has renamed columns, or added a dropped name again", hint=hint
+            )
         records = import_records(
             self.source, self._merged, state, snapshot, schema=schema, is_past=is_past
         )
@@ -394,6 +393,7 @@ class ImportedStorage(Storage):
             if not self._private.put_if_absent(paths.commit(seq), data):
                 raise Corrupt("another process has written this record", path=paths.commit(seq))
             self.seq = max(self.seq, seq)
+        self._numbers = numbers
         if self._folder is not None and encoded:
             newest = self._metadata.newest(watched=False)
             is_first = snapshot is None or not snapshot.seq
@@ -538,7 +538,7 @@ class ImportedStorage(Storage):
 
     def key_indexes(self, seq: int) -> KeyIndexes | None:
         """See :class:`Storage`. They describe the newest state, which must still be ``seq``."""
-        if not self._has_key_indexes:
+        if not self._has_key_indexes or self._numbers:
             return None
         known, indexes = self._key_indexes
         if known == seq:

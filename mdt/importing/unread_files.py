@@ -169,7 +169,7 @@ def load_unread(
     source: Storage, table: TableProperties, timeline: Timeline, files: Files, digest: str
 ) -> UnreadFiles | None:
     """Return the state of a table with Hudi's column statistics, or None if they are absent or out
-    of step, or if no commit has the columns.
+    of step, or if no commit has the columns, or if older files have other names of columns.
 
     Raises Corrupt, Missing, and Unsupported for columns that cannot be read.
     """
@@ -184,7 +184,7 @@ def load_unread(
     except (Corrupt, Missing, Unsupported):
         return None
     schema = schema_of_commits(source, table, timeline)
-    if schema is None:
+    if schema is None or schema.history is not None:
         return None
     visible = _count_visible(files, timeline, replaced)
     return UnreadFiles(table, timeline, files, schema, digest, statistics, replaced, visible)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from mdt.arguments import backquoted, shown, texts
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
 from mdt.schema.convert import convert
@@ -421,6 +421,11 @@ def _reorder(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
 def _new_version(
     definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion
 ) -> SchemaVersion:
+    if definition.version.numbered:
+        raise Unsupported(
+            "mdt cannot change the columns of a table with Hudi's schema on read",
+            hint="change them with Hudi's ALTER TABLE (hoodie.schema.on.read.enable=true)",
+        )
     declared = pa.schema([node.field() for node in tree.children])
     stored = declared_types.stored_schema(declared, definition.key)
     versions = definition.versions or (definition.version,)

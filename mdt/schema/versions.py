@@ -81,6 +81,8 @@ class SchemaVersion:
             was removed since this one began.
         names: Path -> statistics name, for columns that are not in an earlier remaining version.
             Empty if ``given`` is 0.
+        numbered: The same columns with the numbers of Hudi's schema on read, as JSON. "" if its
+            writers do not number them.
         columns: The fields with their ids.
         file_columns: The same fields under their names in Hudi's files (:mod:`mdt.schema.names`).
             The same object as ``columns`` if no name differs.
@@ -93,6 +95,7 @@ class SchemaVersion:
     defaults: Mapping[int, pa.Scalar] = field(default_factory=dict)
     given: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
+    numbered: str = ""
     columns: tuple[Column, ...] = field(init=False, repr=False)
     file_columns: tuple[Column, ...] = field(init=False, repr=False)
 
@@ -123,7 +126,7 @@ class SchemaVersion:
             "since": self.since,
             **schemas_json(self.schema, self.declared),
             "ids": list(self.ids),
-            **present(defaults=_defaults_text(self.defaults)),
+            **present(defaults=_defaults_text(self.defaults), numbered=self.numbered),
         }
         if self.given:
             fields |= {"given": self.given, "names": dict(self.names)}
@@ -150,6 +153,9 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
         raise ValueError("the range of used column ids is not valid")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError("statistics names are not text")
+    numbered = value.get("numbered", "")
+    if not isinstance(numbered, str):
+        raise TypeError("the numbered columns are not text")
     if not given:
         names = {}
     defaults: tuple[str, ...] = ()
@@ -163,6 +169,7 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
         defaults,
         given,
         tuple(names.items()),
+        numbered,
     )
     version = _in_use().get(parts)
     if version is None:
@@ -170,7 +177,9 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
     return version
 
 
-_Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...], int, tuple[tuple[str, str], ...]]
+_Parts = tuple[
+    int, str, str, tuple[int, ...], tuple[str, ...], int, tuple[tuple[str, str], ...], str
+]
 
 
 @for_life
@@ -187,6 +196,7 @@ def _parse(
     values: tuple[str, ...],
     given: int,
     names: tuple[tuple[str, str], ...],
+    numbered: str,
 ) -> SchemaVersion:
     schema, declared = schemas_of(stored, text)
     if len(set(schema.names)) != len(schema.names) or not schema.names:
@@ -194,7 +204,7 @@ def _parse(
     defaults = {}
     if values:
         defaults = _defaults_of(values[0])
-    version = SchemaVersion(since, schema, declared, ids, defaults, given, dict(names))
+    version = SchemaVersion(since, schema, declared, ids, defaults, given, dict(names), numbered)
     types = {column.id: column.type for column in version.walk()}
     if any(
         id not in types or not is_same(types[id], default.type) for id, default in defaults.items()

@@ -257,17 +257,41 @@ def left_out(t):
 
 
 def schema_on_read(t):
-    """Columns that ALTER TABLE renames, moves, retypes and drops, with Hudi's schema on read."""
+    """Columns that ALTER TABLE renames, retypes, drops and adds again, with Hudi's schema on read."""
     t.insert(range(20), 10)
-    t.sql("set hoodie.schema.on.read.enable=true")
-    on = {"hoodie.schema.on.read.enable": "true"}
-    t.sql("alter table {t} add columns (extra int)", **on)
+    t.sql("alter table {t} add columns (extra int)")
     t.keep("added")
-    t.sql("alter table {t} rename column v to w", **on)
+    t.sql("alter table {t} rename column v to w")
     t.keep("renamed")
-    t.sql("alter table {t} alter column w type bigint", **on)
-    t.sql("alter table {t} drop column price", **on)
+    t.columns["w"], t.columns["extra"] = t.columns.pop("v"), "cast(n as int)"
+    t.upsert(range(5, 25), 20, 100)
+    t.keep("written")
+    t.sql("alter table {t} alter column w type bigint")
+    t.columns["w"] = "n + {add} + 5000000000"
+    t.sql("alter table {t} drop column price")
+    del t.columns["price"]
     t.keep("dropped")
+    t.upsert(range(15, 30), 30, 200)
+    t.sql("alter table {t} add columns (price double)")
+    t.keep("added_again")
+    t.columns["price"] = "n / 2"
+    t.upsert(range(3), 40, 300)
+    t.keep("written_again", as_of=True)
+    t.sql("alter table {t} rename column spot.x to east")
+    t.sql("alter table {t} rename column extra to v")
+    t.keep("renamed_in_struct")
+    t.columns["spot"] = t.columns["spot"].replace("'x'", "'east'")
+    t.columns["v"] = t.columns.pop("extra")
+    t.upsert(range(2, 6), 50, 400)
+    t.delete(range(8, 10), 50)
+    t.keep("deleted")
+    if t.kind == MOR:
+        t.sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+        t.keep("compacted")
+    t.sql("call run_clustering(table => '{t}', op => 'scheduleAndExecute')")
+    t.keep("clustered", as_of=True)
+    t.upsert(range(4), 60, 500)
+    t.keep("updated")
 
 
 def texts(t):

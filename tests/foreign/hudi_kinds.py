@@ -38,7 +38,7 @@ from hudi_histories import (
     whole_life,
     with_nulls,
 )
-from hudi_table import COW, MOR
+from hudi_table import COW, MOR, ON_READ
 
 TABLES = {}
 """By name: version, type, options and history of a table."""
@@ -166,9 +166,10 @@ add("strings_cow", 9, COW, to_strings)
 add("strings_mor", 9, MOR, to_strings)
 add("left_out_cow", 9, COW, left_out, drops=DROPS)
 add("left_out_mor", 9, MOR, left_out, null={"hoodie.write.set.null.for.missing.columns": "true"})
-ON_READ = {"hoodie.schema.on.read.enable": "true", **DROPS}
-add("schema_on_read_cow", 9, COW, schema_on_read, on=ON_READ)
-add("schema_on_read_mor", 9, MOR, schema_on_read, on=ON_READ)
+RENAMES = {ON_READ: "true", **DROPS}
+add("schema_on_read_cow", 9, COW, schema_on_read, on=RENAMES)
+add("schema_on_read_mor", 9, MOR, schema_on_read, on=RENAMES)
+add("schema_on_read_v6", 6, MOR, schema_on_read, on=RENAMES)
 for name, expression in {
     "int": "cast({ts} as int)",
     "text": "concat('{ts}'  )",

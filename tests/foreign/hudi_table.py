@@ -34,6 +34,9 @@ OPTIONS = {
 }
 """Options of all tables: each service runs when a history asks for it, and little is parallel."""
 
+ON_READ = "hoodie.schema.on.read.enable"
+"""Option with which columns can be renamed. Readers need it, too."""
+
 PAST = 8
 """Number of instants as of which the rows of a state are kept."""
 COLUMNS = {
@@ -165,6 +168,10 @@ class HudiTable:
         """Add a column to later writes, or change its expression."""
         self.columns[name] = expression
 
+    def drop_column(self, name):
+        """Leave a column out of later writes."""
+        del self.columns[name]
+
     def upgrade(self, version):
         """Upgrade or downgrade the table."""
         call = "downgrade_table" if version < self.version else "upgrade_table"
@@ -256,6 +263,8 @@ class HudiTable:
         """Write the rows that Hudi reads with ``options`` into a Parquet file."""
         path = Path(path)
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", "false")
+        if ON_READ in self.options:
+            reader = reader.option(ON_READ, self.options[ON_READ])
         folder = path.with_suffix(".parts")
         reader.options(**options).load(str(self.path)).coalesce(1).write.parquet(str(folder))
         [part] = folder.glob("part-*.parquet")

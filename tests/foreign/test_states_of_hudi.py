@@ -27,8 +27,6 @@ REFUSED = {
     "keyed_by_double": "double cannot be a key",
     "partial_payload_v6": "hoodie.compaction.payload.class",
     "partial_payload_v8": "hoodie.record.merge.strategy.id",
-    "schema_on_read_cow": "column 'w' had or has the name 'v'",
-    "schema_on_read_mor": "column 'w' had or has the name 'v'",
     "strings_cow": "double cannot be converted to string",
     "strings_mor": "double cannot be converted to string",
 }

@@ -81,17 +81,6 @@ def test_a_new_table_has_the_schema_of_its_creation():
         schema_of(ForeignTable({}))
 
 
-def test_a_table_with_renamed_columns_is_refused():
-    table = ForeignTable({"id": "string"})
-    table.commit(1, extra={"latest_schema": "{}"})
-    assert names(table) == ["id"]
-    schemas = [{"fields": [{"id": 0, "name": name, "type": "string"}]} for name in ("id", "old")]
-    data = json.dumps({"schemas": schemas}).encode()
-    table.storage.create(f".hoodie/.schema/{time(1)}.schemacommit", data)
-    with pytest.raises(Unsupported, match="'id' had or has the name 'old'"):
-        schema_of(table)
-
-
 @pytest.mark.parametrize(
     ("fields", "error"),
     [

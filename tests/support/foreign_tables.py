@@ -68,6 +68,28 @@ def record(fields: Mapping[str, Any], name: str = "row") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": members}
 
 
+def numbered(since: int, **fields: Any) -> dict[str, Any]:
+    """Return a schema of Hudi's schema on read, from instant ``since`` on: name -> number, or
+    number and type.
+    """
+    members = []
+    for name, given in fields.items():
+        number, type = given if isinstance(given, tuple) else (given, "string")
+        members.append({"id": number, "name": name, "optional": True, "type": type})
+    version = int(time(since)) if since else 0
+    return {"max_column_id": 9, "version_id": version, "type": "record", "fields": members}
+
+
+def put_schemas(storage: Any, name: str, *schemas: Mapping[str, Any]) -> None:
+    """Store all schemas up to an instant, the newest first.
+
+    Args:
+        name: The instant, with its completion since version 8.
+    """
+    data = json.dumps({"schemas": schemas}).encode()
+    storage.create(f".hoodie/.schema/{name}.schemacommit", data)
+
+
 def with_meta_fields(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return an Avro record with Hudi's meta columns in front."""
     meta = [{"name": name, "type": ["null", "string"], "default": None} for name in META_FIELDS]
@@ -188,6 +210,7 @@ class ForeignTable:
         self.storage.create(".hoodie/hoodie.properties", properties.encode(self.stored))
         self.storage.create(".hoodie_partition_metadata", b"partitionDepth=0\n")
         self.base_instant = 0
+        self.extra: dict[str, str] = {}
 
     def file_schema(self, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the Avro schema of files, or of partial updates with some of the fields."""
@@ -214,8 +237,9 @@ class ForeignTable:
         extra: Mapping[str, str] | None = None,
     ) -> None:
         """Complete an instant."""
+        own = {"schema": json.dumps(schema or self.schema)}
         value = {
-            "extraMetadata": {"schema": json.dumps(schema or self.schema), **(extra or {})},
+            "extraMetadata": {**own, **self.extra, **(extra or {})},
             "operationType": operation,
             "partitionToWriteStats": {},
         }
@@ -227,6 +251,19 @@ class ForeignTable:
             path = f".hoodie/timeline/{time(number)}_{time(number)}.{action}"
             data = out.getvalue()
         self.storage.create(path, data)
+
+    def alter(self, number: int, fields: Mapping[str, Any], *schemas: Mapping[str, Any]) -> None:
+        """Change the columns with Hudi's schema on read.
+
+        Args:
+            fields: The new columns, as in :func:`record`.
+            schemas: All schemas, as :func:`numbered` returns them, the newest first.
+        """
+        self.schema = record(fields)
+        self.extra["latest_schema"] = json.dumps(schemas[0])
+        name = time(number) if self.version < 8 else f"{time(number)}_{time(number)}"
+        put_schemas(self.storage, name, *schemas)
+        self.commit(number)
 
     def base(self, number: int, rows: Sequence[Mapping[str, Any]] = (), data: bytes = b"") -> None:
         """Write and commit a base file: rows, or bytes of a Parquet file."""

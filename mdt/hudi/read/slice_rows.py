@@ -11,8 +11,9 @@ change, or if a property says that some values do not replace older ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
 from mdt.hudi.read.merge_rules import OPERATION, MergeRules
 from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.parquet_rows import open_file
+from mdt.hudi.read.schema_history import Renaming
 from mdt.hudi.read.table_properties import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from mdt.hudi.read.table_schema import TableSchema, to_table_columns
 
@@ -137,9 +139,26 @@ def _base_rows(
     """Return columns of the base file as columns of the table. No rows without a base file."""
     if file_slice.base is None:
         return _no_rows(schema, names)
-    path = _base_path(file_slice)
+    path, renaming = _base_path(file_slice), schema.renaming(file_slice.base.instant)
     with open_file(objects, path, file_slice.base.size) as file:
-        return to_table_columns(file.read(names), schema, names, path=path)
+        rows = _read(file.read, names, renaming, path)
+        return to_table_columns(rows, schema, names, path=path)
+
+
+def _read(
+    read: Callable[[Sequence[str]], pa.Table],
+    names: Sequence[str],
+    renaming: Renaming | None,
+    path: str,
+) -> pa.Table:
+    """Return the columns ``names`` of a file, under these names, as far as it has them.
+
+    Args:
+        read: Returns columns under the names in the file.
+    """
+    if renaming is None:
+        return read(names)
+    return renaming.apply(read(renaming.names_in_file(names)), path)
 
 
 def _no_rows(schema: TableSchema, names: Sequence[str]) -> pa.Table:
@@ -223,15 +242,16 @@ class _Merge:
         """Return the events and rows of a block."""
         if block.block.kind == DELETE:
             return _Part(self.rules.delete_events(block), None)
-        data = data_rows(block, [*self.names, OPERATION])
+        renaming = self.rules.schema.renaming(block.instant)
+        data = _read(partial(data_rows, block), [*self.names, OPERATION], renaming, block.path)
         operations = data[OPERATION] if OPERATION in data.column_names else None
-        partial = is_partial(block)
+        changes_some = is_partial(block)
         rows = to_table_columns(
-            data, self.rules.schema, self.names, path=block.path, partial=partial
+            data, self.rules.schema, self.names, path=block.path, partial=changes_some
         )
         events = self.rules.log_events(rows, operations, block.path)
         missing = frozenset(self.names).difference(data.column_names)
-        return _Part(events, rows, missing if partial else frozenset())
+        return _Part(events, rows, missing if changes_some else frozenset())
 
     def is_partial(self, parts: Sequence[_Part]) -> bool:
         """Return True if a row can be made of several rows."""

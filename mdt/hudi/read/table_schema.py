@@ -1,7 +1,8 @@
 """The columns of a table that Hudi wrote, and the conversion of a file's columns to them.
 
 The newest commit stores the schema of the table. Older files may have fewer columns, in another
-order and of narrower types, also within structs, lists and maps. Columns are matched by name.
+order and of narrower types, also within structs, lists and maps. Columns are matched by name, after
+:mod:`mdt.hudi.read.schema_history` has given columns that were renamed their name of today.
 
 Values are widened like Hudi does (``AvroSchemaEvolutionUtils``, ``HoodieAvroUtils``): integers to
 larger integers, floats, decimals and text, float to double, decimals to larger ones, and dates to
@@ -16,7 +17,7 @@ milliseconds of Avro sources so, and Hudi reads such numbers as milliseconds
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -30,7 +31,7 @@ from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import TableState, load_commit
 from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.parquet_rows import open_file
-from mdt.hudi.read.schema_history import LATEST_SCHEMA, refuse_renamed_columns
+from mdt.hudi.read.schema_history import LATEST_SCHEMA, Renaming, SchemaHistory, load_history
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.schema.convert import convert, is_encoded, is_same
 from mdt.schema.nested import fields_of, is_list, parts_of, rebuild
@@ -62,11 +63,19 @@ class TableSchema:
         columns: Hudi's meta columns if the table has them, then the columns of the table.
         defaults: Column -> its default value as in JSON, unless that is null or nested.
         avro: The Avro schema without meta columns, or "" if only a base file defines it.
+        history: The names of columns in older files, None if they are those of today.
+        numbered: The columns with the numbers of Hudi's schema on read, as JSON, or "".
     """
 
     columns: pa.Schema
     defaults: Mapping[str, Any] = field(default_factory=dict)
     avro: str = ""
+    history: SchemaHistory | None = None
+    numbered: str = ""
+
+    def renaming(self, instant: str) -> Renaming | None:
+        """Return the names of columns in a file of ``instant``, None if they are those of today."""
+        return self.history.at(instant) if self.history else None
 
 
 def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
@@ -75,8 +84,8 @@ def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
     It is that of the newest commit with a schema, else of the newest base file, else of the
     table's creation.
 
-    Raises Corrupt, Missing, and Unsupported for types that Arrow does not have, for a table without
-    any schema, and for one with renamed columns.
+    Raises Corrupt, Missing, and Unsupported for types that Arrow does not have, and for a table
+    without any schema.
     """
     schema = schema_of_commits(objects, state.table, state.timeline, state.at)
     if schema is not None:
@@ -111,9 +120,13 @@ def schema_of_commits(
         if not at or file.time <= at:
             content = load_commit(objects, file, with_files=False)
             if content.schema_json and content.operation not in _KEEP_SCHEMA:
-                if LATEST_SCHEMA in content.extra:
-                    refuse_renamed_columns(objects)
-                return parse_schema(content.schema_json, meta_fields=table.meta_fields)
+                schema = parse_schema(content.schema_json, meta_fields=table.meta_fields)
+                latest = content.extra.get(LATEST_SCHEMA, "")
+                if not latest:
+                    return schema
+                names = [name for name in schema.columns.names if name not in META_FIELDS]
+                history = load_history(objects, timeline, file.time, latest, names)
+                return replace(schema, history=history, numbered=latest)
     return None
 
 

@@ -30,7 +30,7 @@ from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import (
     data_columns,
-    require_kept_types,
+    require_writable_columns,
     with_generated_key,
 )
 from mdt.importing.imported_slices import Importer
@@ -115,7 +115,7 @@ def plan_adoption(
     require_names(file.name for file in files if file is not None)
     schema = load_schema(storage, state)
     columns, key = data_columns(schema.columns), table.key_fields
-    require_kept_types(schema)
+    require_writable_columns(schema)
     missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
     missing -= set(columns.names)
     if missing:

@@ -34,7 +34,8 @@ from mdt.hudi.timeline import COMPLETED
 from mdt.importing.imported_definition import (
     changed_version,
     data_columns,
-    require_kept_types,
+    is_altered,
+    require_writable_columns,
 )
 from mdt.importing.imported_records import (
     changed_rows,
@@ -73,6 +74,7 @@ class ImportPlan(WritePlan):
         total: Number of file groups to import now and later.
         imports: The field ``imported`` of the record, None if more records follow.
         version: The schema version that the record begins, None for the current columns.
+        is_altered: True if it has other columns than the version before.
         ended_formats: The formats that the table loses.
     """
 
@@ -83,6 +85,7 @@ class ImportPlan(WritePlan):
     total: int = field(kw_only=True)
     imports: Imports | None = field(kw_only=True)
     version: SchemaVersion | None = field(kw_only=True)
+    is_altered: bool = field(kw_only=True)
     ended_formats: Sequence[str] = field(default=(), kw_only=True)
 
 
@@ -116,22 +119,24 @@ class CommitImport(Operation[ImportPlan]):
         active = load_timeline(source, table)
         state = load_state(source, table, timeline=active)
         schema = load_schema(source, state)
-        require_kept_types(schema)
+        require_writable_columns(schema)
         columns = data_columns(schema.columns)
-        version = changed_version(snapshot.definition, columns, snapshot.seq + 1)
+        definition, numbered = snapshot.definition, schema.numbered
+        version = changed_version(definition, columns, snapshot.seq + 1, numbered)
+        altered = is_altered(definition, columns)
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
-        groups = changed_groups(placed, state.slices, is_altered=version is not None)
+        groups = changed_groups(placed, state.slices, is_altered=altered)
         groups = [group for group in groups if not self._is_done(group, placed, state)]
         instants = _other_instants(active, snapshot)
         chosen: Sequence[GroupId] = groups
-        if version is None:
+        if not altered:
             chosen = next(batches(groups, state.slices), ())
         imports = None
         if len(chosen) == len(groups):
             imports = Imports(instants, voided=voided)
-        changed = snapshot.definition
+        changed = definition
         if version is not None:
-            changed = changed.with_version(version)
+            changed = definition.with_version(version)
         ended = inexpressible(changed, {partition for partition, _ in chosen})
         is_known = instants <= snapshot.imports.instants and voided == snapshot.imports.voided
         return ImportPlan(
@@ -145,6 +150,7 @@ class CommitImport(Operation[ImportPlan]):
             total=len(groups),
             imports=imports,
             version=version,
+            is_altered=altered,
             ended_formats=ended,
             warnings=tuple(
                 f"the table no longer has the format {name}, which cannot express the columns or"
@@ -163,7 +169,7 @@ class CommitImport(Operation[ImportPlan]):
 
     def write(self, snapshot: Snapshot, plan: ImportPlan, claim: Claim) -> Changes:
         """Read the files of the slices, and write merged files."""
-        storage, is_altered = self.metadata.storage, plan.version is not None
+        storage = self.metadata.storage
         stored = snapshot.definition.schema
         if plan.version is not None:
             stored = plan.version.schema
@@ -182,7 +188,7 @@ class CommitImport(Operation[ImportPlan]):
             plan.placed,
             plan.state.slices,
             plan.groups,
-            is_altered=is_altered,
+            is_altered=plan.is_altered,
             progress=partial(self._report, plan),
         )
         require_names(part.name for step in steps for part in step.added)
