@@ -55,6 +55,12 @@ _LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
+_OF_VECTORS: Mapping[str, pa.DataType] = {
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "INT8": pa.int8(),
+}
+"""Types of the numbers in Hudi's type VECTOR."""
 
 
 def decode(
@@ -363,7 +369,10 @@ class _Types:
         lengths = np.full(len(rows), size, np.int64)
         if type.get("logicalType") == "decimal":
             return _decimals(rows, lengths, type)
-        return rows.slices(lengths).cast(pa.binary(size))
+        values = rows.slices(lengths).cast(pa.binary(size))
+        if type.get("logicalType") == "vector":
+            return vectors(values, _vector_type(type))
+        return values
 
     def _enum(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
         symbols = type["symbols"]
@@ -444,6 +453,36 @@ def _is_text(value: object) -> bool:
 
 def _is_nullable(type: Any) -> bool:
     return type == "null" or (isinstance(type, list) and "null" in type)
+
+
+def _vector_type(type: Mapping[str, Any]) -> pa.DataType:
+    """Return the Arrow type of a fixed type that is a vector (Apache Hudi, RFC-99)."""
+    name, form = str(type.get("elementType")), str(type.get("storageBacking"))
+    numbers = type.get("dimension")
+    if name not in _OF_VECTORS or form != "FIXED_BYTES":
+        raise Unsupported(f"vectors of {name[:60]} in the form {form[:60]}")
+    if not isinstance(numbers, int) or not 0 < numbers <= type["size"]:
+        raise Corrupt(f"damaged Avro schema: a vector of {numbers!r} numbers")
+    return pa.list_(pa.field("element", _OF_VECTORS[name], nullable=False), numbers)
+
+
+def vectors(values: pa.FixedSizeBinaryArray, type: pa.FixedSizeListType) -> pa.Array:
+    r"""Return bytes (n) as vectors. Numbers are little-endian.
+
+    Raises Corrupt if the sizes differ.
+
+    >>> vector = pa.list_(pa.field("element", pa.float32(), nullable=False), 2)
+    >>> vectors(pa.array([bytes(4) + b"\0\0\0?"], pa.binary(8)), vector).to_pylist()
+    [[0.0, 0.5]]
+    """
+    numbers = type.list_size
+    if values.type.byte_width * 8 != numbers * type.value_type.bit_width:
+        raise Corrupt(f"{values.type.byte_width} bytes are no vector of {numbers} numbers")
+    values = pa.concat_arrays([values, values[:0]])  # without an offset
+    validity, data = values.buffers()
+    count = len(values) * numbers
+    elements = pa.Array.from_buffers(type.value_type, count, [None, data])
+    return pa.Array.from_buffers(type, len(values), [validity], children=[elements])
 
 
 def _decimals(rows: _Rows, lengths: Int64s, type: Mapping[str, Any]) -> pa.Array:

@@ -167,8 +167,11 @@ def require_writable_columns(schema: TableSchema) -> None:
             _refuse(column.name, "bytes of a fixed length (Avro's type fixed)")
     fields = json.loads(schema.avro)["fields"] if schema.avro else ()
     for field in fields:
-        if _has_enum(field["type"]):
-            _refuse(field["name"], "values of Avro's type enum")
+        for type in _avro_types(field["type"]):
+            if type["type"] == "enum":
+                _refuse(field["name"], "values of Avro's type enum")
+            if type.get("logicalType") == "vector":
+                _refuse(field["name"], "values of Hudi's type VECTOR")
 
 
 def _refuse(name: str, problem: str) -> None:
@@ -186,15 +189,17 @@ def _is_local_time(type: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(type) and type.tz is None)
 
 
-def _has_enum(type: Any) -> bool:
-    """Return True if an Avro type, as JSON, is an enum or has one."""
+def _avro_types(type: Any) -> Iterator[dict[str, Any]]:
+    """Yield an Avro type, as JSON, and all types in it, except for those that are only names."""
     if isinstance(type, list):
-        return any(map(_has_enum, type))
-    if not isinstance(type, dict):
-        return type == "enum"
-    parts = [type.get(name) for name in ("type", "items", "values")]
-    parts += [field["type"] for field in type.get("fields", ())]
-    return any(map(_has_enum, parts))
+        for branch in type:
+            yield from _avro_types(branch)
+    elif isinstance(type, dict):
+        yield type
+        for name in ("type", "items", "values"):
+            yield from _avro_types(type.get(name))
+        for field in type.get("fields", ()):
+            yield from _avro_types(field["type"])
 
 
 def nullable_columns(columns: pa.Schema) -> pa.Schema:

@@ -156,6 +156,34 @@ def statements(t):
     t.keep("merged")
 
 
+def vectors(t):
+    """Columns of Hudi's types VECTOR and BLOB, written by SQL."""
+    t.sql(
+        "create table {t} (id string, ts bigint, e vector(3), d vector(2, double),"
+        " i vector(3, int8), b blob) using hudi tblproperties (primaryKey = 'id',"
+        f" orderingFields = 'ts', type = '{t.kind[0].replace('C', 'cow').replace('M', 'mor')}')"
+        " location '{path}'"
+    )
+    row = (
+        "select '{}' as id, {}L as ts, array(cast({} as float), cast(-1.25 as float), float(3)) as e,"
+        " array(1.5D, {}D) as d, array(tinyint(1), tinyint({}), tinyint(-3)) as i, named_struct("
+        "'type', 'INLINE', 'data', binary('{}'), 'reference', cast(null as struct<external_path:"
+        " string, offset: bigint, length: bigint, managed: boolean>)) as b"
+    )
+    nothing = "select '{}' as id, {}L as ts, null as e, null as d, null as i, null as b"
+    for number in range(3):
+        values = [f"{number}.5", number, number, f"bytes {number}"]
+        rows = [row.format(f"k{number}", number, *values), row.format("k9", number, *values)]
+        t.sql(f"insert into {{t}} {' union all '.join(rows)} union all {nothing.format('k8', 1)}")
+        t.keep(f"written_{number}")
+    t.sql("update {t} set e = null, ts = 7 where id = 'k1'")
+    t.sql("delete from {t} where id = 'k2'")
+    t.keep("changed", as_of=True)
+    if t.kind == MOR:
+        t.sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+        t.keep("compacted")
+
+
 def partial_updates(t):
     """MERGE INTO statements that set a few columns, late ones too, with deletes and inserts."""
     merge = (

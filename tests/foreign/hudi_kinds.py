@@ -35,6 +35,7 @@ from hudi_histories import (
     to_strings,
     two_writes,
     upgraded,
+    vectors,
     whole_life,
     with_nulls,
 )
@@ -170,6 +171,8 @@ RENAMES = {ON_READ: "true", **DROPS}
 add("schema_on_read_cow", 9, COW, schema_on_read, on=RENAMES)
 add("schema_on_read_mor", 9, MOR, schema_on_read, on=RENAMES)
 add("schema_on_read_v6", 6, MOR, schema_on_read, on=RENAMES)
+add("vectors_cow", 9, COW, vectors)
+add("vectors_mor", 9, MOR, vectors)
 for name, expression in {
     "int": "cast({ts} as int)",
     "text": "concat('{ts}'  )",

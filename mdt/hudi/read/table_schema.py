@@ -251,8 +251,11 @@ def convert_values(values: pa.Array, type: pa.DataType) -> pa.Array:
         return pa.nulls(len(values), type)
     if pa.types.is_struct(type) and pa.types.is_struct(source):
         return rebuild(values, _members(values, type), type)
+    if pa.types.is_fixed_size_list(type) and pa.types.is_fixed_size_binary(source):
+        return avro_columns.vectors(values, type)
     kinds = (is_list, pa.types.is_map)
-    if any(kind(type) and kind(source) for kind in kinds):
+    is_vector = pa.types.is_fixed_size_list(type)
+    if not is_vector and any(kind(type) and kind(source) for kind in kinds):
         parts = []
         for part, child in zip(parts_of(values), fields_of(type), strict=True):
             parts.append(_required(convert_values(part, child.type), child))
