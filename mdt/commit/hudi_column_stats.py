@@ -343,8 +343,9 @@ def _hudi_files(files: _Files) -> _Files:
 def _bounds(files: _Files, definition: TableDefinition, indexed: Indexed) -> Bounds:
     ranges: dict[str, tuple[pa.DataType, pa.Table]] = {}
     is_usable = np.ones(len(files.table), np.bool_)
+    local_times = definition.local_times
     for name, file_name in indexed.columns.items():
-        type = definition.schema.field(name).type
+        type = local_times.get(name, definition.schema.field(name).type)
         table, usable = _ranges(files, definition, name)
         ranges[file_name] = type, table
         is_usable &= usable

@@ -55,6 +55,10 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
     [{'name': 'fare', 'type': ['null', 'double'], 'default': None}]
     """
+    return _to_avro(stored_schema(_data(schema)), name, meta_fields=meta_fields)
+
+
+def _to_avro(stored: pa.Schema, name: str, *, meta_fields: bool) -> str:
     record, namespace = record_name(name)
     fields: list[dict[str, Any]] = []
     if meta_fields:
@@ -62,7 +66,7 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
             {"name": meta, "type": ["null", "string"], "doc": "", "default": None}
             for meta in META_FIELDS
         ]
-    fields += _avro_fields(list(in_files(stored_schema(_data(schema)))), f"{namespace}.{record}")
+    fields += _avro_fields(list(in_files(stored)), f"{namespace}.{record}")
     return json.dumps(
         {"type": "record", "name": record, "namespace": namespace, "fields": fields},
         separators=(",", ":"),
@@ -73,7 +77,7 @@ def avro_schema(definition: TableDefinition, *, meta_fields: bool = False) -> st
     """Return a table's Avro schema as JSON text, with Hudi's meta columns in front if
     ``meta_fields``.
     """
-    return to_avro(definition.schema, definition.name, meta_fields=meta_fields)
+    return _to_avro(_data(definition.file_schema), definition.name, meta_fields=meta_fields)
 
 
 def record_name(table: str) -> tuple[str, str]:
@@ -99,6 +103,8 @@ _PRIMITIVES: dict[pa.DataType, Any] = {
     pa.date32(): {"type": "int", "logicalType": "date"},
     pa.timestamp("ms", "UTC"): {"type": "long", "logicalType": "timestamp-millis"},
     pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("ms"): {"type": "long", "logicalType": "local-timestamp-millis"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
 from mdt.parquet.field_ids import with_field_ids
 from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values
+from mdt.schema.declared import with_local_times
 from mdt.schema.names import in_files, with_file_names
 from mdt.session import memo
 
@@ -70,6 +72,7 @@ _WRITE_BATCH_ROWS = 64
 _PROBED_ROWS = 1000
 _SMALL_ROWS = 2000
 """Below this row count, probing every column costs more than a dictionary saves."""
+_NO_LOCAL_TIMES: Mapping[str, pa.DataType] = MappingProxyType({})
 _CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 _UNBOUNDED = frozenset({COMMIT_SEQNO, FILE_NAME})
 """Columns without min/max, because nobody filters on them within a file.
@@ -216,6 +219,7 @@ def encode(
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
     field_ids: tuple[int, ...] = (),
+    local_times: Mapping[str, pa.DataType] = _NO_LOCAL_TIMES,
 ) -> tuple[pa.Buffer, pq.FileMetaData]:
     """Encode ``table`` as Parquet, with row groups from :func:`row_groups_of`. Return bytes and
     footer.
@@ -232,8 +236,9 @@ def encode(
         page_bytes: Target page size, multiplied for zstd.
         field_ids: Ids of all fields, parents first (:func:`mdt.parquet.field_ids.with_field_ids`).
             Empty for none.
+        local_times: :attr:`mdt.schema.definition.TableDefinition.local_times`.
     """
-    table = with_file_names(table)
+    table = with_file_names(with_local_times(table, local_times))
     sink = pa.BufferOutputStream()
     footers: list[pq.FileMetaData] = []
     writer = _writer(
@@ -271,6 +276,7 @@ def encode_groups(
     page_bytes: int,
     bloom_type: str,
     field_ids: tuple[int, ...] = (),
+    local_times: Mapping[str, pa.DataType] = _NO_LOCAL_TIMES,
 ) -> pq.FileMetaData:
     """Write row groups, at least one, as Parquet to the file object ``sink``. Return the footer.
 
@@ -284,7 +290,7 @@ def encode_groups(
             are written.
     """
     footers: list[pq.FileMetaData] = []
-    remaining = map(with_file_names, groups)
+    remaining = (with_file_names(with_local_times(group, local_times)) for group in groups)
     first = next(remaining)
     count = 0
     with _writer(

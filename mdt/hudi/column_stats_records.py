@@ -226,7 +226,8 @@ class Form2(Form1):
             case "float":
                 return 5 if type.bit_width == 32 else 6
             case "timestamp":
-                return 15 if type.unit == "ms" else 16
+                number = 15 if type.unit == "ms" else 16
+                return number if type.tz is not None else number + 3
             case kind:
                 assert kind is not None, "a type with bounds"
                 return self._TYPES[kind]
@@ -255,7 +256,7 @@ def entries(
 
     Args:
         column: Its name in Hudi's files.
-        type: Its stored type, which ``form`` supports.
+        type: Its type in Hudi's files, which ``form`` supports.
         ranges: RANGES [n].
     """
     rows, nulls, size = (_longs(ranges[name]) for name in ("rows", "nulls", "bytes"))

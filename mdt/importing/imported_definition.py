@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -150,10 +150,16 @@ def stored_columns(columns: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_name(name) for field, name in pairs])
 
 
-def require_writable_columns(schema: TableSchema) -> None:
+def require_writable_columns(
+    schema: TableSchema, fixed: Collection[str], *, is_adopted: bool
+) -> None:
     """Raise Unsupported for columns that a commit of mdt would give another type in the schema of
     the table, because Hudi's writers are refused afterwards, and for columns that were renamed,
     because our log cannot describe the older files.
+
+    Args:
+        fixed: The key, partition and ordering columns.
+        is_adopted: True for tables that Hudi has created. Others have no times without a zone.
     """
     if schema.history is not None:
         raise Unsupported(
@@ -161,7 +167,7 @@ def require_writable_columns(schema: TableSchema) -> None:
             hint="mdt.open(path) reads the table",
         )
     for column in data_columns(schema.columns):
-        if _has(column.type, _is_local_time):
+        if _has(column.type, _is_local_time) and not (is_adopted and column.name not in fixed):
             _refuse(column.name, "times without a time zone (timestamp_ntz, local-timestamp)")
         if _has(column.type, pa.types.is_fixed_size_binary):
             _refuse(column.name, "bytes of a fixed length (Avro's type fixed)")

@@ -165,7 +165,8 @@ class Importer:
         stored: The data columns in the types of our files.
         newest: Instant of the newest write in the state. No row of a merged file is newer.
         token: Begin of the random number in the names of merged files.
-        is_exact: True if base files with other types than the stored ones are not read in place.
+        exact: The data columns in the types that base files must have to be read in place, None if
+            other types are converted.
     """
 
     source: Storage
@@ -175,7 +176,7 @@ class Importer:
     stored: pa.Schema
     newest: str
     token: str = "0"
-    is_exact: bool = False
+    exact: pa.Schema | None = None
 
     def import_slice(self, file_slice: FileSlice) -> ImportedSlice:
         """Return a slice of the state as files.
@@ -204,7 +205,8 @@ class Importer:
             raise Unsupported(text, hint="rename the file")
         file = read_file(self.source, file_slice.path(base), base.size)
         is_renamed = self.schema.renaming(base.instant) is not None
-        if is_renamed or not fits(file, self.stored, exactly=self.is_exact):
+        types = self.stored if self.exact is None else self.exact
+        if is_renamed or not fits(file, types, exactly=self.exact is not None):
             return ImportedPart(base.name, BASE, base.instant, 0, base.size, 0)
         return ImportedPart(base.name, BASE, base.instant, 0, base.size, file.rows, file)
 

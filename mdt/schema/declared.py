@@ -273,6 +273,20 @@ def _local_type(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
     return with_fields(stored, _local_fields(fields_of(declared), fields_of(stored)))
 
 
+def with_local_times(table: pa.Table, local: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return stored rows with times without a time zone, which have the same numbers.
+
+    Args:
+        local: Column -> its type, as :attr:`mdt.schema.definition.TableDefinition.local_times`.
+    """
+    for number, field in enumerate(table.schema):
+        if field.name in local:
+            type = local[field.name]
+            values = pa.chunked_array([c.view(type) for c in table[number].chunks], type)
+            table = table.set_column(number, field.with_type(type), values)
+    return table
+
+
 @dataclass(frozen=True, slots=True)
 class Restoration:
     """Converts stored columns to their declared types.

@@ -21,6 +21,7 @@ from indexes.registry import parse_spec
 from mdt.config import HUDI_FORMAT, Options, of_table, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import names, versions
+from mdt.schema.declared import with_local_timestamps
 from mdt.schema.header_fields import present
 from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
@@ -155,6 +156,19 @@ class TableDefinition:
     def first_field_id(self) -> int:
         """Parquet field id of the column with id 0."""
         return _FIRST_FIELD_ID
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The data columns in the types of Hudi's files: in an adopted table, times without a time
+        zone have none there, too. hudi-rs cannot read such files, so others have times in UTC.
+        """
+        return with_local_timestamps(self.declared, self.schema) if self.adopted else self.schema
+
+    @property
+    def local_times(self) -> Mapping[str, pa.DataType]:
+        """Column -> its type in Hudi's files, for columns with times without a time zone there."""
+        pairs = zip(self.file_schema, self.schema, strict=True)
+        return {field.name: field.type for field, stored in pairs if field.type != stored.type}
 
     @property
     def hive_style(self) -> bool:

@@ -156,6 +156,7 @@ def rewrite(
     options: Options,
     avro_schema: str,
     field_ids: tuple[int, ...],
+    local_times: Mapping[str, pa.DataType],
     constants: Sequence[str],
 ) -> tuple[Encoded, BitMap]:
     """Return the new base file, and the positions of its new rows.
@@ -199,6 +200,7 @@ def rewrite(
             page_bytes=options.page_bytes,
             bloom_type=options.bloom_filter_type,
             field_ids=field_ids,
+            local_times=local_times,
         )
     data = scratch.mapped(to_change=True)
     digests.fill(data, digests_of_groups)

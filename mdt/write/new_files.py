@@ -138,6 +138,7 @@ class WriteJob:
     claim: Claim
     avro_meta: str
     field_ids: tuple[int, ...]
+    local_times: Mapping[str, pa.DataType]
     marked: MarkedFiles
     _uploads: deque[Callable[[], object]] = field(default_factory=deque)
     _storing: Executor | None = None
@@ -156,6 +157,7 @@ class WriteJob:
             claim,
             avro_schema(snapshot.definition, meta_fields=True),
             snapshot.definition.parquet_field_ids,
+            snapshot.definition.local_times,
             marked,
         )
 
@@ -263,6 +265,7 @@ class WriteJob:
                 compression=options.compression,
                 page_bytes=options.page_bytes,
                 field_ids=self.field_ids,
+                local_times=self.local_times,
             )
             pages = page_map.encode_file(data, digests) if len(table) else None
             return Encoded(
@@ -358,6 +361,7 @@ class WriteJob:
             options=self.options,
             avro_schema=self.avro_meta,
             field_ids=self.field_ids,
+            local_times=self.local_times,
             constants=(file_slice.partition, name),
         )
 

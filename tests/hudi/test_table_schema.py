@@ -86,6 +86,7 @@ def test_a_new_table_has_the_schema_of_its_creation():
     [
         ({"a": ["int", "string"]}, Unsupported),
         ({"a": {"type": "array", "items": ["null", "int", "string"]}}, Unsupported),
+        ({"a": {"type": "long", "logicalType": "timestamp-nanos"}}, Unsupported),
         ({"a": "unknown"}, Corrupt),
     ],
 )

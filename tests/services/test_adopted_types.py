@@ -1,21 +1,108 @@
 """Types of columns that commits of mdt would change in the schema of a table of Hudi."""
 
+import json
+from datetime import UTC, datetime
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from foreign_tables import ForeignTable, record
+from pyiceberg.table import StaticTable
 from refusals import refused
 
 import mdt
 from mdt.errors import Unsupported
+from mdt.hudi.read.loading import load_properties
+from mdt.hudi.read.table_schema import TableSchema, load_schema
+from mdt.hudi.read.table_state import load_state
+from mdt.importing.imported_definition import require_writable_columns
+from mdt.stores.storage import LocalStorage
+
+LOCAL = {"type": "long", "logicalType": "local-timestamp-micros"}
+TIMES = {
+    "at": LOCAL,
+    "zoned": {"type": "long", "logicalType": "timestamp-micros"},
+    "days": {"type": "array", "items": {"type": "long", "logicalType": "local-timestamp-millis"}},
+}
+NOON = datetime(2024, 2, 29, 12)
 
 
-@pytest.mark.parametrize("is_nested", [False, True])
-def test_a_table_with_times_without_a_zone_is_not_adopted(is_nested):
-    local = {"type": "long", "logicalType": "local-timestamp-micros"}
-    at = {"type": "array", "items": local} if is_nested else local
-    table = ForeignTable({"id": "string", "at": at})
-    table.base(1, [{"id": "a", "at": [5] if is_nested else 5}])
+def with_local_times(kind="MERGE_ON_READ"):
+    """Return a table whose times have no zone, with two rows."""
+    table = ForeignTable({"id": "string", **TIMES}, {"hoodie.table.type": kind})
+    table.base(1, [{"id": id, "at": 5, "zoned": 6, "days": [7]} for id in "ab"])
+    return table
+
+
+def row(id, at=NOON):
+    return {"id": id, "at": at, "zoned": NOON.replace(tzinfo=UTC), "days": [NOON]}
+
+
+def written(storage):
+    """Return the types of the columns ``at`` and ``days`` in each data file."""
+    found = []
+    for info in storage.list(""):
+        if info.path.endswith(".parquet") and not info.path.startswith(".hoodie/"):
+            schema = pq.read_schema(pa.BufferReader(storage.read(info.path)))
+            found.append((schema.field("at").type, schema.field("days").type.value_type))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_times_without_a_zone_are_written_as_hudi_stores_them(kind):
+    table = with_local_times(kind)
+    t = mdt.adopt(table.storage)
+    t.upsert([row("b"), row("c", None)])
+    t.update_where({"at": "timestamp '2024-03-01 00:00:00'"}, "id = 'a'")
+    rows = {one["id"]: one for one in t.scan().to_arrow().to_pylist()}
+    assert (rows["b"], rows["c"]) == (row("b"), row("c", None))
+    assert rows["a"]["at"] == datetime(2024, 3, 1)
+    assert t.scan("at = timestamp '2024-02-29 12:00:00'").to_arrow()["id"].to_pylist() == ["b"]
+    t.compact()
+    t.cluster(["at"])
+    files = written(table.storage)
+    assert len(files) > 1 and set(files) == {(pa.timestamp("us"), pa.timestamp("ms"))}
+    schema = load_schema(table.storage, load_state(table.storage, load_properties(table.storage)))
+    assert [field["type"][1] for field in json.loads(schema.avro)["fields"]][1:3] == [
+        LOCAL,
+        TIMES["zoned"],
+    ]
+    assert t.check().ok
+    assert {one["id"]: one for one in mdt.open(table.storage).scan().to_arrow().to_pylist()} == rows
+
+
+@pytest.mark.parametrize("formats", [["hudi", "delta"], ["hudi", "iceberg"]])
+def test_other_readers_see_times_without_a_zone(formats, tmp_path):
+    table = ForeignTable({"id": "string", "at": LOCAL}, storage=LocalStorage(str(tmp_path)))
+    table.base(1, [{"id": id, "at": 5} for id in "ab"])
+    t = mdt.adopt(tmp_path, formats=formats)
+    t.upsert([{"id": "b", "at": NOON}, {"id": "c", "at": None}])
+    if "delta" in formats:
+        found = pl.read_delta(str(tmp_path)).to_dicts()
+    else:
+        [*_, newest] = sorted(tmp_path.glob("metadata/*.metadata.json"))
+        found = StaticTable.from_metadata(str(newest)).scan().to_arrow().to_pylist()
+    found = {one["id"]: one["at"] for one in found}
+    assert found == {"a": datetime(1970, 1, 1, 0, 0, 0, 5), "b": NOON, "c": None}
+
+
+def test_times_without_a_zone_that_order_rows_are_not_adopted():
+    stored = {
+        "hoodie.table.ordering.fields": "at",
+        "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    }
+    table = ForeignTable({"id": "string", "at": LOCAL}, stored)
+    table.base(1, [{"id": "a", "at": 5}])
     refused("column 'at' … without a time zone", mdt.adopt, table.storage, kind=Unsupported)
     assert mdt.open(table.storage).scan().count() == 1
+
+
+def test_tables_that_mdt_created_have_no_times_without_a_zone():
+    schema = TableSchema(pa.schema({"id": pa.string(), "at": pa.timestamp("us")}))
+    require_writable_columns(schema, ["id"], is_adopted=True)
+    with pytest.raises(Unsupported, match="column 'at': it has times without a time zone"):
+        require_writable_columns(schema, ["id"], is_adopted=False)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +122,11 @@ def test_a_table_with_types_that_mdt_would_change_is_not_adopted(is_nested, type
     assert mdt.open(table.storage).scan().count() == 1
 
 
-def test_a_column_of_times_without_a_zone_stops_writes_and_not_reads():
+def test_a_column_of_times_without_a_zone_may_be_added():
     table = ForeignTable({"id": "string"})
     table.base(1, [{"id": "a"}])
     t = mdt.adopt(table.storage)
-    local = {"type": "long", "logicalType": "local-timestamp-micros"}
-    table.schema = record({"id": "string", "at": local})
+    table.schema = record({"id": "string", "at": LOCAL})
     table.log(2, table.upsert(2, [{"id": "a", "at": 5}]))
-    refused("column 'at' … without a time zone", t.upsert, [{"id": "b"}], kind=Unsupported)
-    assert mdt.open(table.storage).scan("at is not null").count() == 1
+    t.upsert([{"id": "b", "at": NOON}])
+    assert t.scan("at is not null").count() == 2

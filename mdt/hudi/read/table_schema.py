@@ -168,9 +168,11 @@ def _table_schema(
 
 
 def _require_supported(type: pa.DataType, name: str) -> None:
-    """Raise Unsupported for a union, also within ``type``."""
+    """Raise Unsupported for a union or nanoseconds, also within ``type``."""
     if pa.types.is_union(type):
         raise Unsupported(f"column {name!r} has values of several types")
+    if pa.types.is_timestamp(type) and type.unit == "ns":
+        raise Unsupported(f"column {name!r} has times in nanoseconds, which Hudi does not have")
     for child in fields_of(type):
         _require_supported(child.type, name)
 

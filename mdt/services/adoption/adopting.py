@@ -115,9 +115,9 @@ def plan_adoption(
     require_names(file.name for file in files if file is not None)
     schema = load_schema(storage, state)
     columns, key = data_columns(schema.columns), table.key_fields
-    require_writable_columns(schema)
-    missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
-    missing -= set(columns.names)
+    fixed = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
+    require_writable_columns(schema, fixed, is_adopted=True)
+    missing = fixed.difference(columns.names)
     if missing:
         raise Unsupported(f"the field {min(missing)!r} is not a top-level column", hint=_READ)
     if not key:

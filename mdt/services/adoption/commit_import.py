@@ -119,11 +119,11 @@ class CommitImport(Operation[ImportPlan]):
         active = load_timeline(source, table)
         state = load_state(source, table, timeline=active)
         schema = load_schema(source, state)
-        require_writable_columns(schema)
+        old = snapshot.definition
+        require_writable_columns(schema, old.fixed, is_adopted=old.adopted)
         columns = data_columns(schema.columns)
-        definition, numbered = snapshot.definition, schema.numbered
-        version = changed_version(definition, columns, snapshot.seq + 1, numbered)
-        altered = is_altered(definition, columns)
+        version = changed_version(old, columns, snapshot.seq + 1, schema.numbered)
+        altered = is_altered(old, columns)
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
         groups = changed_groups(placed, state.slices, is_altered=altered)
         groups = [group for group in groups if not self._is_done(group, placed, state)]
@@ -134,9 +134,9 @@ class CommitImport(Operation[ImportPlan]):
         imports = None
         if len(chosen) == len(groups):
             imports = Imports(instants, voided=voided)
-        changed = definition
+        changed = old
         if version is not None:
-            changed = definition.with_version(version)
+            changed = old.with_version(version)
         ended = inexpressible(changed, {partition for partition, _ in chosen})
         is_known = instants <= snapshot.imports.instants and voided == snapshot.imports.voided
         return ImportPlan(
@@ -170,18 +170,19 @@ class CommitImport(Operation[ImportPlan]):
     def write(self, snapshot: Snapshot, plan: ImportPlan, claim: Claim) -> Changes:
         """Read the files of the slices, and write merged files."""
         storage = self.metadata.storage
-        stored = snapshot.definition.schema
+        definition = snapshot.definition
         if plan.version is not None:
-            stored = plan.version.schema
+            definition = definition.with_version(plan.version)
+        exact = definition.file_schema if definition.other_formats else None
         importer = Importer(
             storage,
             storage.create,
             plan.state,
             plan.schema,
-            stored,
+            definition.schema,
             _newest(plan.state.timeline),
             str(claim.token),
-            is_exact=bool(snapshot.definition.other_formats),
+            exact=exact,
         )
         steps = slice_steps(
             importer,
@@ -192,7 +193,7 @@ class CommitImport(Operation[ImportPlan]):
             progress=partial(self._report, plan),
         )
         require_names(part.name for step in steps for part in step.added)
-        tables, extra = import_sections(steps, stored), dict[str, Any]()
+        tables, extra = import_sections(steps, definition.schema), dict[str, Any]()
         try:
             tables |= changed_rows(steps, storage, storage)
         except Missing:

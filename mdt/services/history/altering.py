@@ -210,7 +210,7 @@ def _refuse_other_types(storage: Storage, snapshot: Snapshot) -> None:
     files = [(paths.data_file(row["partition"], row["name"]), row["size"]) for row in facts]
     footers = storage.each(partial(read_file, storage, *file) for file in files)
     for (path, _), footer in zip(files, footers, strict=True):
-        if not fits(footer, snapshot.definition.schema, exactly=True):
+        if not fits(footer, snapshot.definition.file_schema, exactly=True):
             raise Invalid(
                 f"the table cannot have other formats yet: a column of {path} has another type than"
                 " in the table, which their readers do not convert",

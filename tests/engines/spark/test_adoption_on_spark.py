@@ -3,8 +3,10 @@ another writer has repeated.
 """
 
 import shutil
+from datetime import datetime
 
 import pytest
+from foreign_tables import ForeignTable
 from hudi_tables import bag
 from other_writer import OtherWriter
 from pyspark.errors import IllegalArgumentException, PySparkException
@@ -112,3 +114,26 @@ def test_a_statement_changes_no_other_row_of_a_key(spark, tmp_path, tasks):
     found = table.scan().to_arrow().to_pylist()
     assert sorted((row["id"], row["n"]) for row in found) == [("a", 50), ("b", 7), ("c", 60)]
     assert table.check().ok
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+def test_spark_reads_and_writes_times_without_a_zone_as_hudi_stores_them(spark, tmp_path, tasks):
+    local = {"type": "long", "logicalType": "local-timestamp-micros"}
+    table = ForeignTable({"id": "string", "at": local}, storage=LocalStorage(str(tmp_path)))
+    table.base(1, [{"id": id, "at": 5} for id in "ab"])
+    options = {"mdt.spark.local.bytes.max": "0"} if tasks else {}
+    said = "".join(f", '{name}' '{value}'" for name, value in options.items())
+    mdt.adopt(tmp_path)
+    frame = mdt.read(spark, str(tmp_path))
+    assert dict(frame.dtypes)["at"] == "timestamp_ntz"
+    more = spark.sql("select 'b' as id, timestamp_ntz'2024-02-29 12:00:00' as at")
+    more.write.format("mdt").options(**options).mode("append").save(str(tmp_path))
+    spark.sql(f"create or replace temporary view t using mdt options (path '{tmp_path}'{said})")
+    spark.sql("update t set at = timestamp_ntz'2024-03-01 00:00:00' where id = 'a'")
+    rows = mdt.read(spark, str(tmp_path)).select("id", "at").collect()
+    expected = {"a": datetime(2024, 3, 1), "b": datetime(2024, 2, 29, 12)}
+    assert {row.id: row.at for row in rows} == expected
+    found = mdt.open(tmp_path).scan("at > timestamp '2024-02-29 12:00:00'").to_arrow()
+    assert found["id"].to_pylist() == ["a"]
+    query = "select id from t where at > timestamp_ntz'2024-02-29 12:00:00'"
+    assert [row.id for row in spark.sql(query).collect()] == ["a"]
