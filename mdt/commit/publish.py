@@ -333,8 +333,8 @@ def completed_files(
     is_replace = record.action == "replacecommit"
     written = definition.at(record.seq)
     numbered = {}
-    if written.version.numbered:
-        numbered = {LATEST_SCHEMA: written.version.numbered}
+    if written.numbered:
+        numbered = {LATEST_SCHEMA: written.numbered}
     commit_metadata = CommitMetadata(
         files=pa.table(
             [*files.columns, *slices.columns], [*files.column_names, *slices.column_names]

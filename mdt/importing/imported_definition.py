@@ -15,10 +15,18 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi.avro_schema import META_FIELDS, RECORD_KEY
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.read.table_schema import TableSchema
+from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX
 from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
 from mdt.schema.nested import fields_of
-from mdt.schema.versions import Column, SchemaVersion, check_form, first_version, free_id
+from mdt.schema.versions import (
+    Column,
+    SchemaVersion,
+    check_form,
+    first_version,
+    free_id,
+    stored_bytes,
+)
 from mdt.stores.storage import Storage
 
 
@@ -64,28 +72,31 @@ def changed_version(
 
     Raises Unsupported for a change that the log cannot describe.
     """
-    if not is_altered(definition, columns):
-        version = definition.version
-        if numbered == version.numbered:
-            return None
-        columns_now = version.schema, version.declared, version.ids, version.defaults
-        return SchemaVersion(since, *columns_now, numbered=numbered)
-    if definition.has_other_names:
-        raise Unsupported(
-            "another writer has changed the columns of a table with column names that Avro does"
-            " not allow",
-            hint="mdt.open(path) reads the table",
-        )
-    version = next_version(definition, with_known_nulls(definition, columns), since)
-    version = replace(version, numbered=numbered)
+    if is_altered(definition, columns):
+        if definition.has_other_names:
+            raise _changed(
+                "it has column names that Avro does not allow",
+                hint="mdt.open(path) reads the table",
+            )
+        version = next_version(definition, with_known_nulls(definition, columns), since)
+        version = replace(version, numbered=numbered)
+    elif numbered == definition.numbered:
+        return None
+    else:
+        now = definition.version
+        parts = now.schema, now.declared, now.ids, now.defaults
+        version = SchemaVersion(since, *parts, numbered=numbered)
+    if stored_bytes((*definition.versions, version)) > SCHEMA_VERSIONS_BYTES_MAX:
+        raise _changed(f"its schemas take more than {SCHEMA_VERSIONS_BYTES_MAX:,} bytes")
     try:
         definition.with_version(version)
     except ValueError as error:
-        raise Unsupported(
-            f"another writer has changed the columns of the table: {error}",
-            hint="mdt.open(path) reads the table anew",
-        ) from error
+        raise _changed(str(error)) from error
     return version
+
+
+def _changed(problem: str, hint: str = "mdt.open(path) reads the table anew") -> Unsupported:
+    return Unsupported(f"another writer has changed the columns of the table: {problem}", hint=hint)
 
 
 def is_altered(definition: TableDefinition, columns: pa.Schema) -> bool:

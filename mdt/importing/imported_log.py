@@ -71,7 +71,7 @@ def import_records(
         yield CommitRecord(0, created | {"definition": definition.to_json()})
     else:
         definition, seq = after.definition, after.seq + 1
-        version = changed_version(definition, columns, seq, definition.version.numbered)
+        version = changed_version(definition, columns, seq, definition.numbered)
         unsettled = after.imports.unsettled
         placed = placed_slices(after, unsettled)
         if instant <= after.last_instant:

@@ -421,7 +421,7 @@ def _reorder(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
 def _new_version(
     definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion
 ) -> SchemaVersion:
-    if definition.version.numbered:
+    if definition.numbered:
         raise Unsupported(
             "mdt cannot change the columns of a table with Hudi's schema on read",
             hint="change them with Hudi's ALTER TABLE (hoodie.schema.on.read.enable=true)",

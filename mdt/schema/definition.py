@@ -246,6 +246,11 @@ class TableDefinition:
             return self.versions[-1]
         return self._unaltered or versions.first_version(self.schema, self.declared)
 
+    @property
+    def numbered(self) -> str:
+        """The columns with the numbers of Hudi's schema on read, as JSON, or ""."""
+        return self.versions[-1].numbered if self.versions else ""
+
     def with_version(self, version: SchemaVersion) -> TableDefinition:
         """Return the definition with a newer version of the schema.
 

@@ -12,7 +12,7 @@ from refusals import refused
 
 import mdt
 from mdt.errors import Unsupported
-from mdt.importing import imported_storage
+from mdt.importing import imported_definition, imported_storage
 from mdt.stores.storage import LocalStorage
 
 OLD = numbered(0, id=0, a=(1, "int"))
@@ -141,3 +141,12 @@ def test_commits_keep_the_numbers_of_columns(is_first):
     refused("schema on read … Hudi's ALTER TABLE", t.alter, add={"c": "int32"}, kind=Unsupported)
     assert t.check().ok
     assert rows(mdt.open(made.storage)) == [("2", 21), ("3", 30)]
+
+
+def test_schemas_that_are_too_large_for_the_log_stop_writes_and_not_reads(monkeypatch):
+    monkeypatch.setattr(imported_definition, "SCHEMA_VERSIONS_BYTES_MAX", 1000)
+    made = table(is_renamed=False)
+    t = mdt.adopt(made.storage)
+    made.alter(3, {"id": "string", "a": "int"}, {**OLD, "comment": "x" * 1000})
+    refused("schemas take more than 1,000 bytes", t.delete, ["1"], kind=Unsupported)
+    assert rows(mdt.open(made.storage)) == [("1", 10), ("2", 21)]
