@@ -117,7 +117,9 @@ def test_the_newest_completed_history_counts():
     [
         b"",
         b"[]",
+        b"{}",
         b'{"schemas": 1}',
+        b'{"schemas": []}',
         b'{"schemas": [1]}',
         b'{"schemas": [{"fields": 1}]}',
         b'{"schemas": [{"version_id": "1"}]}',
@@ -125,7 +127,7 @@ def test_the_newest_completed_history_counts():
         b'{"schemas": [{"fields": [{"id": 1, "name": 2}]}]}',
         b'{"schemas": ' + b'[{"fields": [{"id": 1, "name": "a", "type": ' * 9000,
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_a_damaged_history_is_corrupt(data):
     storage = MemoryStorage()
@@ -134,6 +136,14 @@ def test_a_damaged_history_is_corrupt(data):
     with pytest.raises(Corrupt) as caught:
         load(numbered(5, b=0), storage=storage)
     assert caught.value.path == path
+
+
+def test_a_commit_that_repeats_a_name_does_no_harm():
+    twice = numbered(3, a=0)
+    twice["fields"] *= 2
+    twice["fields"][1] = {**twice["fields"][1], "id": 1}
+    history = load(twice, numbered(0, b=0))
+    assert history.at(AT).apply(pa.table({"a": ["x"]}), "f").column_names == ["a"]
 
 
 @pytest.mark.parametrize("latest", ["{}", "[", '{"fields": [{"id": 0, "name": "c"}]}'])

@@ -167,6 +167,8 @@ def load_history(
     schemas = {}
     for schema in parse_json(data, file.path).records("schemas"):
         schemas[str(schema.number("version_id"))] = tuple(_children(schema, schema.values))
+    if not schemas:
+        raise Corrupt("the history has no schema", path=file.path)
     commit = parse_json(latest.encode(), f"{LATEST_SCHEMA} of {at}")
     newest = tuple(_children(commit, commit.values))
     if not _is_ambiguous(newest, *schemas.values()):
