@@ -29,13 +29,8 @@ from mdt.parquet.segment import slice_instant
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
-_OPERATIONS = {
-    "create": "insert",
-    "compaction": "compact",
-    "truncate": "insert_overwrite_table",
-    "insert_unchecked": "insert",
-}
-"""Hudi's names of actions and operations, where they differ."""
+_OF_ACTIONS = {"create": "insert", "compaction": "compact"}
+"""Operation of an action, whatever the record calls it."""
 
 
 def with_completion(
@@ -362,7 +357,7 @@ def completed_files(
 
 def _hudi_operation(record: CommitRecord) -> str:
     operation = str(record.header["operation"])
-    return _OPERATIONS.get(record.action, _OPERATIONS.get(operation, operation))
+    return _OF_ACTIONS.get(record.action, operation)
 
 
 def _clean_metadata(record: CommitRecord) -> Cleaned:

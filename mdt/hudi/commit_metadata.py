@@ -41,6 +41,15 @@ OPERATIONS = frozenset(
 )
 """Hudi's operation types. In Java they are an enumeration, which accepts no other values."""
 
+_TYPES = {
+    "delete_where": "DELETE",
+    "insert_unchecked": "INSERT",
+    "merge": "UPSERT",
+    "truncate": "INSERT_OVERWRITE_TABLE",
+    "update_where": "UPSERT",
+}
+"""Operation types of operations with other names. Those of Hudi's SQL statements are the same."""
+
 PROFILE_START = b'{"extraMetadata":{"mdt.txn":"'
 """First bytes of an inflight instant of ours, unless it is empty. Hudi's have others."""
 
@@ -111,10 +120,12 @@ class Cleaned:
 def operation_type(name: str) -> str:
     """Return Hudi's operation type for an operation, or ``UNKNOWN``.
 
-    >>> operation_type("upsert"), operation_type("touch")
-    ('UPSERT', 'UNKNOWN')
+    Its change queries leave out commits of an unknown type.
+
+    >>> operation_type("upsert"), operation_type("delete_where"), operation_type("touch")
+    ('UPSERT', 'DELETE', 'UNKNOWN')
     """
-    word = name.upper()
+    word = _TYPES.get(name, name.upper())
     if word not in OPERATIONS:
         return "UNKNOWN"
     return word

@@ -528,9 +528,22 @@ def _written(group: Group, file: NewFile, previous: str) -> dict[str, Any]:
 def _delta_instants(
     layout: Layout1, completed: Instant, written: list[dict[str, Any]], operation: str
 ) -> list[tuple[str, bytes]]:
-    pending = [layout.path_of(replace(completed, state=state)) for state in (REQUESTED, INFLIGHT)]
-    body = _body(layout, completed.time, written, operation, compacted=False)
-    return [*((path, b"") for path in pending), (layout.path_of(completed), body)]
+    """Return (path, content) of the requested, the inflight and the completed instant."""
+    profile = b""
+    if not layout.table.has_completions:
+        # rollbacks of Hudi cancel the blocks of the log files that it names
+        logs = [row for row in written if row["log_version"]]
+        groups = [(row["partition"], row["file_id"], row["previous_instant"]) for row in logs]
+        profile = commit_metadata.encode_profile("", operation, groups)
+    requested, inflight = (replace(completed, state=state) for state in (REQUESTED, INFLIGHT))
+    return [
+        (layout.path_of(requested), b""),
+        (layout.path_of(inflight), profile),
+        (
+            layout.path_of(completed),
+            _body(layout, completed.time, written, operation, compacted=False),
+        ),
+    ]
 
 
 def _body(

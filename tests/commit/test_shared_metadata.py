@@ -125,7 +125,7 @@ def test_a_commit_waits_as_often_for_new_keys_in_many_partitions_as_in_one(versi
         )
         return max(at for at, operation in last if FOLDER in operation) - committed
 
-    assert waits(["c"]) == waits([f"c{n}" for n in range(8)]) == 11
+    assert waits(["c"]) == waits([f"c{n}" for n in range(8)]) == 12
 
 
 @versions

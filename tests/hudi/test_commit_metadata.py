@@ -148,6 +148,8 @@ def test_a_commit_of_another_form_has_no_private_texts(data):
         ("compact", "COMPACT"),
         ("alter_schema", "ALTER_SCHEMA"),
         ("purge", "UNKNOWN"),
+        ("delete_where", "DELETE"),
+        ("truncate", "INSERT_OVERWRITE_TABLE"),
     ],
 )
 def test_hudi_is_told_only_words_that_its_enumeration_has(name, word):
