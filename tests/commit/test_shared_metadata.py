@@ -107,6 +107,25 @@ def test_it_has_the_files_and_the_keys_after_each_commit_of_two_writers(version,
 
 
 @versions
+def test_a_commit_is_announced_before_its_log_files(version):
+    """Hudi's next writer then rolls back what a dead writer of ours has put."""
+    storage = CountingStorage(shared(version))
+    t = mdt.open(storage)
+    made = len(storage.made)
+    t.upsert(batch([100], 0))
+    puts = [(at, name) for at, name in storage.made[made:] if f"put_if_absent {FOLDER}" in name]
+    pending = [(at, name) for at, name in puts if name.endswith((".requested", ".inflight"))]
+    logs = [(at, name) for at, name in puts if ".log." in name]
+    assert len(pending) == 2 and len(logs) > 2
+    assert max(pending)[0] < min(logs)[0] <= max(logs)[0] < max(puts)[0]
+    [inflight] = [name.partition(" ")[2] for _, name in pending if name.endswith("inflight")]
+    content = storage.read(inflight)
+    named = {name.rpartition("/.")[2].partition("_")[0] for _, name in logs if version == 6}
+    stats = json.loads(content or b'{"partitionToWriteStats": {}}')["partitionToWriteStats"]
+    assert {stat["fileId"] for stat_list in stats.values() for stat in stat_list} == named
+
+
+@versions
 def test_a_commit_waits_as_often_for_new_keys_in_many_partitions_as_in_one(version):
     """It looks for older commits, reads both properties and both timelines, lists the files, reads
     the schema of a base file and the keys, and puts log files and instants.
