@@ -554,9 +554,8 @@ class _Keeper:
         completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
         *pending, done = table_files.delta_instants(self._layout, completed, files, new)
         put = self._storage.put_if_absent
-        # Hudi's next writer rolls back what a pending instant announces
-        self._storage.together(*(partial(put, *file) for file in pending))
-        self._storage.together(*(partial(put, *file) for file in contents))
+        # pending instants first: Hudi's next writer rolls back what they announce
+        self._storage.together(*(partial(put, *file) for file in (*pending, *contents)))
         put(*done)
 
     def _changes(self, known: Collection[Group]) -> Iterator[tuple[Group, pa.RecordBatch]]:

@@ -368,9 +368,8 @@ class _SharedTable:
                 contents.append((group.path(name), data))
         *pending, done = table_files.delta_instants(self.layout, completed, files)
         put = self.storage.put_if_absent
-        # Hudi's next writer rolls back what a pending instant announces
-        self.storage.together(*(partial(put, *file) for file in pending))
-        self.storage.together(*(partial(put, *file) for file in contents))
+        # pending instants first: Hudi's next writer rolls back what they announce
+        self.storage.together(*(partial(put, *file) for file in (*pending, *contents)))
         put(*done)
 
     def _changes(
