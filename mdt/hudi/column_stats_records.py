@@ -226,8 +226,9 @@ class Form2(Form1):
             case "float":
                 return 5 if type.bit_width == 32 else 6
             case "timestamp":
-                number = 15 if type.unit == "ms" else 16
-                return number if type.tz is not None else number + 3
+                if type.tz is None:  # local timestamps
+                    return 18 if type.unit == "ms" else 19
+                return 15 if type.unit == "ms" else 16
             case kind:
                 assert kind is not None, "a type with bounds"
                 return self._TYPES[kind]

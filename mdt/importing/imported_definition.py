@@ -72,7 +72,7 @@ def changed_version(
 
     Raises Unsupported for a change that the log cannot describe.
     """
-    if is_altered(definition, columns):
+    if not known_columns(definition, columns).equals(definition.schema):
         if definition.has_other_names:
             raise _changed(
                 "it has column names that Avro does not allow",
@@ -97,11 +97,6 @@ def changed_version(
 
 def _changed(problem: str, hint: str = "mdt.open(path) reads the table anew") -> Unsupported:
     return Unsupported(f"another writer has changed the columns of the table: {problem}", hint=hint)
-
-
-def is_altered(definition: TableDefinition, columns: pa.Schema) -> bool:
-    """Return True if the columns of another writer are not those of the table."""
-    return not known_columns(definition, columns).equals(definition.schema)
 
 
 def next_version(definition: TableDefinition, columns: pa.Schema, since: int) -> SchemaVersion:

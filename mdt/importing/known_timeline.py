@@ -1,5 +1,5 @@
-"""What the log of an imported table contains: an object beside the log, which is put after its
-records.
+"""The state of Hudi's timeline that the log of an imported table contains. It is stored beside the
+log, after its records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORM = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,18})( {.*})?")
 
 @dataclass(frozen=True, slots=True)
 class KnownTimeline:
-    """What the log contains.
+    """A state of Hudi's timeline that the log contains.
 
     Attributes:
         digest: Digest of the timeline, "" before the first import.
@@ -35,7 +35,7 @@ class KnownTimeline:
 
 
 def put_known(storage: Storage, known: KnownTimeline) -> None:
-    """Store what the log contains.
+    """Store the state that the log contains.
 
     >>> from mdt.stores.storage import MemoryStorage
     >>> storage = MemoryStorage()
@@ -50,7 +50,7 @@ def put_known(storage: Storage, known: KnownTimeline) -> None:
 
 
 def load_known(storage: Storage) -> KnownTimeline:
-    """Return what the log contains. Raises Corrupt."""
+    """Return the state that the log contains. Raises Corrupt."""
     if storage.size(_PATH) is None:
         return KnownTimeline()
     match = _FORM.fullmatch(storage.read_whole(_PATH, INSTANT_BYTES_MAX))

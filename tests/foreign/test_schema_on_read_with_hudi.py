@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hudi_session import HudiSession
 from hudi_table import ON_READ
-from reader import bag
 from refusals import refused
+from test_alterations_with_hudi import same_rows
 
 import mdt
 from mdt.errors import Unsupported
@@ -52,12 +52,3 @@ def test_hudi_goes_on_with_its_numbers_of_columns(is_numbered, kind, version, tm
         refused("columns were renamed", ours.delete_where, "v = 1", kind=Unsupported)
         same_rows(hudi, path, mdt.open(path))
         assert mdt.open(path).scan("w = 36 and note = 'ours'").count() == 1
-
-
-def same_rows(hudi, path, ours):
-    theirs = hudi.rows(path)
-    names = [name for name in theirs.column_names if not name.startswith("_hoodie_")]
-    found = ours.scan(columns=names).to_arrow()
-    assert bag(theirs.select(names).cast(found.schema)) == bag(found)
-    report = ours.check()
-    assert report.ok, str(report)

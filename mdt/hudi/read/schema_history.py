@@ -73,12 +73,12 @@ class Renaming:
 
         Raises Corrupt if a column has a name that only later files can have.
         """
-        known = {column.name: column for column in self.in_file}
+        in_file = {column.name: column for column in self.in_file}
         names = dict[str, str]()
         for name in rows.column_names:
-            if name in known:
-                if known[name].number in self.names:
-                    names[name] = self.names[known[name].number]
+            if name in in_file:
+                if in_file[name].number in self.names:
+                    names[name] = self.names[in_file[name].number]
             elif name in self.columns:
                 raise Corrupt(
                     f"column {name!r} had another name, or was not there, at the time of the file",
@@ -88,8 +88,8 @@ class Renaming:
                 names[name] = name
         rows = rows.select([*names])  # also without columns, it has as many rows as before
         for number, name in enumerate(names):
-            if name in known:
-                values = self._renamed(rows[number], known[name])
+            if name in in_file:
+                values = self._renamed(rows[number], in_file[name])
                 rows = rows.set_column(number, name, values)
         return rows.rename_columns([*names.values()])
 
@@ -104,10 +104,10 @@ class Renaming:
         field has.
         """
         by_position = not pa.types.is_struct(type)
-        known = {child.name: child for child in column.children}
+        children = {child.name: child for child in column.children}
         fields = []
         for number, part in enumerate(fields_of(type)):
-            name, child = part.name, known.get(part.name)
+            name, child = part.name, children.get(part.name)
             if by_position:
                 child = column.children[number] if number < len(column.children) else None
             elif child is not None:
@@ -120,7 +120,7 @@ class Renaming:
 
 @dataclass(frozen=True, slots=True)
 class SchemaHistory:
-    """The schemas of a table in which a name did not always mean the same column.
+    """The schemas of a table with columns that were renamed, or dropped and added again.
 
     Attributes:
         instants: Instants from which the schemas count, ascending.

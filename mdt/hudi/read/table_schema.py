@@ -227,6 +227,8 @@ def _convert_column(values: pa.ChunkedArray, column: pa.Field, path: str) -> pa.
         return pa.chunked_array(chunks, column.type)
     except Unsupported as error:
         raise Unsupported(f"column {column.name!r} of {path}: {error.message}") from error
+    except Corrupt as error:
+        raise Corrupt(f"column {column.name!r}: {error.message}", path=path) from error
     except (pa.ArrowException, ValueError) as error:
         problem = str(error).splitlines()[0][:200]
         raise Corrupt(

@@ -34,7 +34,6 @@ from mdt.hudi.timeline import COMPLETED
 from mdt.importing.imported_definition import (
     changed_version,
     data_columns,
-    is_altered,
     require_writable_columns,
 )
 from mdt.importing.imported_records import (
@@ -74,7 +73,6 @@ class ImportPlan(WritePlan):
         total: Number of file groups to import now and later.
         imports: The field ``imported`` of the record, None if more records follow.
         version: The schema version that the record begins, None for the current columns.
-        is_altered: True if it has other columns than the version before.
         ended_formats: The formats that the table loses.
     """
 
@@ -85,7 +83,6 @@ class ImportPlan(WritePlan):
     total: int = field(kw_only=True)
     imports: Imports | None = field(kw_only=True)
     version: SchemaVersion | None = field(kw_only=True)
-    is_altered: bool = field(kw_only=True)
     ended_formats: Sequence[str] = field(default=(), kw_only=True)
 
 
@@ -123,20 +120,20 @@ class CommitImport(Operation[ImportPlan]):
         require_writable_columns(schema, old.fixed, is_adopted=old.adopted)
         columns = data_columns(schema.columns)
         version = changed_version(old, columns, snapshot.seq + 1, schema.numbered)
-        altered = is_altered(old, columns)
+        changed = old
+        if version is not None:
+            changed = old.with_version(version)
+        is_altered = not changed.schema.equals(old.schema)
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
-        groups = changed_groups(placed, state.slices, is_altered=altered)
+        groups = changed_groups(placed, state.slices, is_altered=is_altered)
         groups = [group for group in groups if not self._is_done(group, placed, state)]
         instants = _other_instants(active, snapshot)
         chosen: Sequence[GroupId] = groups
-        if not altered:
+        if not is_altered:
             chosen = next(batches(groups, state.slices), ())
         imports = None
         if len(chosen) == len(groups):
             imports = Imports(instants, voided=voided)
-        changed = old
-        if version is not None:
-            changed = old.with_version(version)
         ended = inexpressible(changed, {partition for partition, _ in chosen})
         is_known = instants <= snapshot.imports.instants and voided == snapshot.imports.voided
         return ImportPlan(
@@ -150,7 +147,6 @@ class CommitImport(Operation[ImportPlan]):
             total=len(groups),
             imports=imports,
             version=version,
-            is_altered=altered,
             ended_formats=ended,
             warnings=tuple(
                 f"the table no longer has the format {name}, which cannot express the columns or"
@@ -189,7 +185,7 @@ class CommitImport(Operation[ImportPlan]):
             plan.placed,
             plan.state.slices,
             plan.groups,
-            is_altered=plan.is_altered,
+            is_altered=not definition.schema.equals(snapshot.definition.schema),
             progress=partial(self._report, plan),
         )
         require_names(part.name for step in steps for part in step.added)
