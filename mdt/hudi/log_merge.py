@@ -92,7 +92,7 @@ class RankedLog:
         key: Number of the key of each event, int64[n].
         rank: Rank of the ordering value of each event, -1 if it has none, int64[n].
         base_row: Number of a key -> its first row in the base file, or -1.
-        base_rank: Rank of each row of the base file.
+        base_rank: Rank of each row of the base file, -1 for those whose keys are not in the log.
     """
 
     rows: Int64s
@@ -115,14 +115,21 @@ def rank(base: Events, log: Events) -> RankedLog:
     Delete records that follow a commit-time delete of their key do not count, so that they do not
     turn it into a delete that a newer row survives.
     """
-    key = _codes(pa.chunked_array([base.keys, log.keys]))
-    columns = [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
-    ranks = _ranks(columns, np.append(base.is_delete, log.is_delete))
-    base_row = np.full(int(key.max()) + 1, -1)
-    base_row[key[: len(base)][::-1]] = np.arange(len(base))[::-1]
-    log_key, log_rank = key[len(base) :], ranks[len(base) :]
-    rows = np.flatnonzero(~_repeats_delete(log_key, log_rank, log))
-    return RankedLog(rows, log_key, log_rank, base_row, ranks[: len(base)])
+    encoded = log.keys.dictionary_encode()
+    key = encoded.indices.to_numpy().astype(np.int64)
+    base_key = pc.index_in(base.keys, value_set=encoded.dictionary)
+    rivals = np.flatnonzero(flags(base_key.is_valid()))
+    base_row = np.full(len(encoded.dictionary), -1)
+    base_row[base_key.drop_null().to_numpy()[::-1]] = rivals[::-1]
+    columns = [
+        pa.chunked_array([of_base.take(pa.array(rivals)), of_log])
+        for of_base, of_log in zip(base.ordering, log.ordering, strict=True)
+    ]
+    ranks = _ranks(columns, np.append(base.is_delete[rivals], log.is_delete))
+    base_rank = np.full(len(base), -1)
+    base_rank[rivals], log_rank = np.split(ranks, [len(rivals)])
+    rows = np.flatnonzero(~_repeats_delete(key, log_rank, log))
+    return RankedLog(rows, key, log_rank, base_row, base_rank)
 
 
 def _repeats_delete(key: Int64s, rank: Int64s, log: Events) -> Bools:
@@ -144,13 +151,6 @@ def _repeats_delete(key: Int64s, rank: Int64s, log: Events) -> Bools:
     final, row = np.append(-1, final[:-1]), np.append(-1, row[:-1])
     repeats[order] = is_record[order] & (final >= begin) & (final > row)
     return repeats
-
-
-def _codes(keys: pa.ChunkedArray) -> Int64s:
-    """Return a number per row that is equal for equal keys, int64[n]."""
-    indices = keys.combine_chunks().dictionary_encode().indices
-    codes: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes
 
 
 def _ranks(columns: Sequence[pa.ChunkedArray], is_delete: Bools) -> Int64s:
