@@ -659,11 +659,11 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     return {OPTIONS.options[member].name: to_text(value) for member, value in values.items()}
 
 
-def of_table(options: Mapping[str, Any]) -> dict[str, Any]:
+def table_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a table stores, plus unknown names, which :func:`parse_options`
     refuses.
 
-    >>> of_table({"mdt.compression": "zstd", "mdt.cache.dir": "pages"})
+    >>> table_options({"mdt.compression": "zstd", "mdt.cache.dir": "pages"})
     {'mdt.compression': 'zstd'}
     """
     retained = {}

@@ -19,8 +19,8 @@ from mdt.config import (
     IN_KEY_INDEX,
     Options,
     canonical,
-    of_table,
     parse_options,
+    table_options,
 )
 from mdt.errors import Invalid, Unsupported
 from mdt.formats import keeping as other_formats
@@ -304,7 +304,7 @@ def _stored_options(
     if version in LAYOUTS and LAYOUTS[version].has_positions:
         defaults["mdt.write.record.positions"] = "true"
         defaults |= {"mdt.hudi.metadata": "true", "mdt.hudi.column.stats": "true"}
-    chosen = of_table(canonical(options))
+    chosen = table_options(canonical(options))
     if storage.is_remote or parse_options(chosen).formats != (HUDI_FORMAT,):
         defaults["mdt.compression"] = "zstd"
     return {

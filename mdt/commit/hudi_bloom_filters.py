@@ -54,8 +54,8 @@ def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) ->
         if name.endswith(".parquet"):
             folders.append(folder)
             names.append(name)
-    gone = FileKeys.of(folders, names)
-    return hfile_entries.sort([entries, hfile_entries.deletions(gone.suffixes)])
+    deleted = FileKeys.from_files(folders, names)
+    return hfile_entries.sort([entries, hfile_entries.deletions(deleted.suffixes)])
 
 
 def _entries(metadata: Metadata, segments: Iterable[Segment]) -> pa.RecordBatch:
@@ -67,7 +67,7 @@ def _entries(metadata: Metadata, segments: Iterable[Segment]) -> pa.RecordBatch:
             names.append(name)
             reads.append(partial(_value, metadata, segment))
     filters = pa.array(list(metadata.storage.each(reads)), pa.large_binary())
-    return pa.record_batch([FileKeys.of(folders, names).suffixes, filters], schema=ENTRIES)
+    return pa.record_batch([FileKeys.from_files(folders, names).suffixes, filters], schema=ENTRIES)
 
 
 def _value(metadata: Metadata, segment: Segment) -> bytes:

@@ -65,12 +65,12 @@ class Indexed:
     form: Form1
 
     @classmethod
-    def of_ours(cls, definition: TableDefinition) -> Indexed:
+    def default(cls, definition: TableDefinition) -> Indexed:
         """Return the content of the index that our commits keep."""
         return cls(columns(definition), FORMS[definition.hudi_version])
 
     @classmethod
-    def of_definition(cls, definition: TableDefinition, fields: Fields) -> Indexed | None:
+    def from_hudi(cls, definition: TableDefinition, fields: Fields) -> Indexed | None:
         """Return the content that Hudi's definition of the index states, or None if our statistics
         lack a part of it.
 
@@ -138,7 +138,7 @@ class Bounds:
     is_usable: BoolArray
 
     @classmethod
-    def of_record(
+    def from_record(
         cls, record: CommitRecord, definition: TableDefinition, indexed: Indexed | None = None
     ) -> Bounds:
         """Return the bounds of the files that a record adds.
@@ -147,16 +147,16 @@ class Bounds:
             definition: Of the snapshot at the record.
             indexed: The content of the index, by default that of ours.
         """
-        return _bounds(_files_of(record), definition, indexed or Indexed.of_ours(definition))
+        return _bounds(_files_of(record), definition, indexed or Indexed.default(definition))
 
     @classmethod
-    def of_snapshot(cls, snapshot: Snapshot, definition: TableDefinition) -> Bounds:
+    def from_snapshot(cls, snapshot: Snapshot, definition: TableDefinition) -> Bounds:
         """Return the bounds of all live files, in our index. O(files).
 
         Args:
             definition: Of the snapshot, or of a later one.
         """
-        return _bounds(_live_files(snapshot), definition, Indexed.of_ours(definition))
+        return _bounds(_live_files(snapshot), definition, Indexed.default(definition))
 
     @property
     def is_complete(self) -> bool:
@@ -169,7 +169,9 @@ class Bounds:
         if not len(places):
             return
         partitions, names = (plain(self.table[name]) for name in ("partition", "name"))
-        keys = FileKeys.of(partitions.take(places).to_pylist(), names.take(places).to_pylist())
+        keys = FileKeys.from_files(
+            partitions.take(places).to_pylist(), names.take(places).to_pylist()
+        )
         for file_name, (type, table) in self.ranges.items():
             part = table.take(places)
             yield column_stats_records.entries(self.form, keys, file_name, type, part)
@@ -243,7 +245,7 @@ def record_entries(bounds: Bounds, record: CommitRecord) -> pa.RecordBatch:
     parts = list(bounds.entries())
     cleaned = references.cleaned_hudi_files(record)
     if cleaned:
-        keys = FileKeys.of(*map(list, zip(*cleaned, strict=True)))
+        keys = FileKeys.from_files(*map(list, zip(*cleaned, strict=True)))
         for column in bounds.ranges:
             parts.append(column_stats_records.deletions(bounds.form, keys, column))
     return hfile_entries.sort(parts)
@@ -272,7 +274,7 @@ def partition_entries(bounds: Sequence[Bounds]) -> pa.RecordBatch:
     if not len(partitions):
         return hfile_entries.sort(parts)
     order_of, starts = _runs(partitions)
-    keys = FileKeys.of_partitions(partitions.take(order_of.take(starts)).to_pylist())
+    keys = FileKeys.from_partitions(partitions.take(order_of.take(starts)).to_pylist())
     for name, (type, _) in bounds[0].ranges.items():
         table = pa.concat_tables(part.ranges[name][1] for part in bounds)
         joined = _joined(table.take(order_of), starts)
@@ -310,9 +312,9 @@ def _readable_bounds(
 ) -> Iterator[Bounds]:
     """Yield the bounds of the files of all readable snapshots, each file once."""
     horizon = snapshot.retention.horizon
-    yield Bounds.of_snapshot(metadata.state(horizon), definition)
+    yield Bounds.from_snapshot(metadata.state(horizon), definition)
     for record in metadata.records(horizon + 1, snapshot.seq):
-        yield Bounds.of_record(record, definition)
+        yield Bounds.from_record(record, definition)
 
 
 def _live_files(snapshot: Snapshot) -> _Files:

@@ -284,7 +284,7 @@ class _Keeper:
         if COLUMN_STATS in named:
             return True
         before = self._metadata.state(self._record.seq - 1)
-        return Bounds.of_snapshot(before, self._definition).is_complete
+        return Bounds.from_snapshot(before, self._definition).is_complete
 
     def _leave_out(self, partition: str) -> None:
         self._partitions = self._usable(name for name in self._partitions if name != partition)
@@ -569,7 +569,7 @@ class _Keeper:
             if partition == RECORD_INDEX and self._by_partition:
                 yield from self._changes_by_partition(known)
             else:
-                yield group_of(partition), self._entries.of(partition)
+                yield group_of(partition), self._entries.in_partition(partition)
 
     def _changes_by_partition(
         self, known: Collection[Group]

@@ -144,5 +144,5 @@ def entries_by_partition(
 
 def _entries(changes: KeyChanges) -> list[pa.RecordBatch]:
     """Return the entries of located keys, and those of deleted ones, unsorted."""
-    gone = hfile_entries.deletions(record_index_records.encoded(plain(changes.deleted["key"])))
-    return [record_index_records.entries(changes.located), gone]
+    deleted = hfile_entries.deletions(record_index_records.encoded(plain(changes.deleted["key"])))
+    return [record_index_records.entries(changes.located), deleted]

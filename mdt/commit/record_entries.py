@@ -55,7 +55,7 @@ class RecordEntries:
     @cached_property
     def bounds(self) -> Bounds:
         """Bounds of the files that the record adds."""
-        return Bounds.of_record(self.record, self._definition, self._indexed)
+        return Bounds.from_record(self.record, self._definition, self._indexed)
 
     @cached_property
     def _values(self) -> tuple[pa.Table, pa.Table]:
@@ -92,7 +92,7 @@ class RecordEntries:
             reads.append(lambda: self._values)
         self._metadata.storage.together(*reads)
 
-    def of(self, partition: str, schema: str = table_files.SCHEMA) -> pa.RecordBatch:
+    def in_partition(self, partition: str, schema: str = table_files.SCHEMA) -> pa.RecordBatch:
         """Return the entries in a partition, sorted by key.
 
         Args:

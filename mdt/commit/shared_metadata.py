@@ -313,7 +313,7 @@ class _SharedTable:
         fields = None
         if COLUMN_STATS in partitions_in(self.properties.stored):
             fields = self.definitions.record(COLUMN_STATS)
-        indexed = None if fields is None else Indexed.of_definition(definition, fields)
+        indexed = None if fields is None else Indexed.from_hudi(definition, fields)
         has_one_form = indexed is None or indexed.form is FORMS[9] or self.properties.layout == 1
         return indexed if has_one_form else None
 
@@ -394,7 +394,7 @@ class _SharedTable:
         if partition == FILES:
             yield self._listing(slices[0], entries)
         else:
-            yield from _distributed(partition, slices, entries.of(partition), index)
+            yield from _distributed(partition, slices, entries.in_partition(partition), index)
 
     def _changes_by_partition(
         self, entries: RecordEntries, numbered: Slices
@@ -423,7 +423,11 @@ class _SharedTable:
         if file_slice.base is not None:
             path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
             schema = schema_of(hfile.open_object(self.storage, path, file_slice.base.size))
-        return Group(FILES, file_slice.file_id, schema), file_slice, entries.of(FILES, schema)
+        return (
+            Group(FILES, file_slice.file_id, schema),
+            file_slice,
+            entries.in_partition(FILES, schema),
+        )
 
 
 def _slice_of(group: Group, file_slice: FileSlice) -> Slice:

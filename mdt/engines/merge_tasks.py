@@ -160,9 +160,9 @@ def _changed_rows(
                 pairs,
                 kind,
             )
-    gone = decided.actions.take(~decided.updates)
-    if len(gone):
-        yield _at_old_places(snapshot, _ended_rows(merge, snapshot, gone), gone, FURTHER)
+    deletes = decided.actions.take(~decided.updates)
+    if len(deletes):
+        yield _at_old_places(snapshot, _ended_rows(merge, snapshot, deletes), deletes, FURTHER)
     moved = decided.actions.take(decided.actions.moved)
     if len(moved) and decided.batch is not None:
         yield _at_old_places(
@@ -173,13 +173,13 @@ def _changed_rows(
         )
 
 
-def _ended_rows(merge: MergedRows, snapshot: Snapshot, gone: MatchedActions) -> KeyedRows:
+def _ended_rows(merge: MergedRows, snapshot: Snapshot, deletes: MatchedActions) -> KeyedRows:
     """Return rows that end: their keys, and null in every nullable column."""
     definition = snapshot.definition
     needed = {field.name for field in definition.schema if not field.nullable}
     needed |= {*definition.key, *definition.ordering}
     names = [name for name in definition.schema.names if name in needed]
-    table = merge.target(snapshot, gone.pairs, names, threads=1)
+    table = merge.target(snapshot, deletes.pairs, names, threads=1)
     return keyed_rows(with_nulls(table, definition.schema), definition)
 
 

@@ -152,9 +152,9 @@ class Spiller:
             return
         table = pa.concat_tables(self._waiting).combine_chunks()
         self._waiting, self._memory = [], 0
-        dealt = by_part(table, self._part_of(table))
+        by_number = by_part(table, self._part_of(table))
         del table  # free the rows in their old order
-        for number, rows in dealt:
+        for number, rows in by_number:
             self._rows.add(number, rows)
 
 
@@ -300,8 +300,8 @@ class SpillingEngine:
             spilled, lambda table: table[tasks.BUCKET].to_numpy().astype(np.int64)
         )
         for batch in self._all_batches(rows):
-            for dealt in tasks.assign_buckets(assignment, iter([batch])):
-                spiller.add(pa.Table.from_batches([dealt]).drop_columns(list(tasks.TAG_ONLY)))
+            for assigned in tasks.assign_buckets(assignment, iter([batch])):
+                spiller.add(pa.Table.from_batches([assigned]).drop_columns(list(tasks.TAG_ONLY)))
         spiller.flush()
         stored = {
             bucket: weight(_ARROW_TIMES * size, rows)

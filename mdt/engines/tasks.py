@@ -426,8 +426,8 @@ def assign_buckets(
                 bucket[start:stop] = _bucket_of_rows(
                     assignment, table.slice(start, stop - start), entry
                 )
-        dealt = table.append_column(BUCKET, pa.array(bucket))
-        yield from dealt.filter(pa.array(bucket >= 0)).to_batches()
+        assigned = table.append_column(BUCKET, pa.array(bucket))
+        yield from assigned.filter(pa.array(bucket >= 0)).to_batches()
 
 
 def _bucket_of_rows(

@@ -214,9 +214,9 @@ class TaggedRows(DecidedRows, Generic[R]):
         task_count = max(
             TASKS_PER_PROCESSOR * self.engine.processors, -(-self._written_rows // _TASK_ROWS)
         )
-        dealt = pa.table(columns, ["place", "number", "bounds", "takers"])
+        table = pa.table(columns, ["place", "number", "bounds", "takers"])
         return BucketAssignment(
-            dealt, key, min(len(plan.work), task_count), _copied_rows(snapshot, plan.work)
+            table, key, min(len(plan.work), task_count), _copied_rows(snapshot, plan.work)
         )
 
     def _ranges(

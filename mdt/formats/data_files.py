@@ -81,21 +81,21 @@ def change_of(
         definition: The definition after the commit.
         twins: The twins of the table.
     """
-    touched = _Touched.of(before, record)
+    touched = _Touched.from_record(before, record)
     bases = _base_files(before, touched.bases)
-    old_twins = twins.of_files(before, touched.logs)
+    old_twins = twins.find(before, touched.logs)
     removed = [*bases, *(_twin_file(twin, before) for twin in old_twins)]
     changed = touched.changed_bases
     stats = dict(zip(changed, _stats_of_snapshot(before, changed, definition), strict=True))
     added = [
-        replace(file, dead=file.dead | touched.died.get(number, _NO_DEAD), stats=stats[number])
+        replace(file, dead=file.dead | touched.deleted.get(number, _NO_DEAD), stats=stats[number])
         for number, file in zip(touched.bases, bases, strict=True)
         if number in stats
     ]
-    added += [_twin_file(twin, before, touched.gone, touched.died) for twin in old_twins]
+    added += [_twin_file(twin, before, touched.removed, touched.deleted) for twin in old_twins]
     new_stats = _stats_of_record(record, definition)
     added += _new_base_files(record, new_stats)
-    new = twins.of_record(record, new_stats)
+    new = twins.make(record, new_stats)
     for each in new:
         twin = each.twin
         added.append(DataFile(twin.path, twin.partition, twin.size, twin.rows, stats=twin.stats))
@@ -114,7 +114,7 @@ def difference(before: Snapshot, after: Snapshot, record: CommitRecord, twins: T
     """Return the change from a state to a later one, of which ``record`` is the last commit.
     O(files).
     """
-    new = twins.of_record(record, _stats_of_record(record, after.definition))
+    new = twins.make(record, _stats_of_record(record, after.definition))
     old_bases, old_twins = _live_files(before, twins)
     bases, twin_files = _live_files(after, twins)
     old = {file.path: file for file in (*old_bases.values(), *old_twins)}
@@ -141,8 +141,8 @@ def _revives(before: Snapshot, old: Mapping[str, DataFile], new: Mapping[str, Da
     """
     if any(path in old and not old[path].dead <= file.dead for path, file in new.items()):
         return True
-    come = (parse_base(path.rpartition("/")[2]) for path in new.keys() - old.keys())
-    return any(base is not None and base.instant <= before.last_time for base in come)
+    added = (parse_base(path.rpartition("/")[2]) for path in new.keys() - old.keys())
+    return any(base is not None and base.instant <= before.last_time for base in added)
 
 
 def _live_files(snapshot: Snapshot, twins: Twins) -> tuple[dict[int, DataFile], list[DataFile]]:
@@ -151,7 +151,7 @@ def _live_files(snapshot: Snapshot, twins: Twins) -> tuple[dict[int, DataFile], 
     is_log = snapshot.kind[numbers] == LOG
     bases, logs = numbers[~is_log].tolist(), numbers[is_log].tolist()
     files = dict(zip(bases, _base_files(snapshot, bases), strict=True))
-    return files, [_twin_file(twin, snapshot) for twin in twins.of_files(snapshot, logs)]
+    return files, [_twin_file(twin, snapshot) for twin in twins.find(snapshot, logs)]
 
 
 def _changed(
@@ -193,37 +193,37 @@ class _Touched:
     """The files of a state that a commit changes, by number.
 
     Attributes:
-        gone: Files that it removes.
-        died: Positions that it adds to the deletion vectors of other files.
+        removed: Files that it removes.
+        deleted: Positions that it adds to the deletion vectors of other files.
         bases, logs: All of these that are no log files, and that are.
     """
 
-    gone: frozenset[int]
-    died: Mapping[int, BitMap]
+    removed: frozenset[int]
+    deleted: Mapping[int, BitMap]
     bases: Sequence[int]
     logs: Sequence[int]
 
     @classmethod
-    def of(cls, before: Snapshot, record: CommitRecord) -> _Touched:
+    def from_record(cls, before: Snapshot, record: CommitRecord) -> _Touched:
         """Return the files of ``before`` that ``record`` changes."""
-        removed = record.table("removed")["segment"].to_pylist()
-        gone = frozenset(_numbers_by_segment(before, removed).values())
+        segments = record.table("removed")["segment"].to_pylist()
+        removed = frozenset(_numbers_by_segment(before, segments).values())
         table, path = record.table("vectors"), paths.commit(record.seq)
-        segments, died = table["segment"].to_pylist(), dict[int, BitMap]()
+        segments, deleted = table["segment"].to_pylist(), dict[int, BitMap]()
         numbers = _numbers_by_segment(before, segments)
         for segment, data in zip(segments, table["positions"].to_pylist(), strict=True):
             number = numbers.get(segment)
-            if number is not None and number not in gone:
-                died[number] = positions(data, int(before.rows[number]), path=path)
-        touched = sorted({*gone, *died})
+            if number is not None and number not in removed:
+                deleted[number] = positions(data, int(before.rows[number]), path=path)
+        touched = sorted({*removed, *deleted})
         is_log = before.kind == LOG
         bases = [number for number in touched if not is_log[number]]
-        return cls(gone, died, bases, [number for number in touched if is_log[number]])
+        return cls(removed, deleted, bases, [number for number in touched if is_log[number]])
 
     @property
     def changed_bases(self) -> list[int]:
         """The files that are no log files and stay."""
-        return [number for number in self.bases if number not in self.gone]
+        return [number for number in self.bases if number not in self.removed]
 
 
 def _base_files(snapshot: Snapshot, numbers: Sequence[int]) -> list[DataFile]:
@@ -240,18 +240,18 @@ def _base_files(snapshot: Snapshot, numbers: Sequence[int]) -> list[DataFile]:
 def _twin_file(
     twin: Twin,
     snapshot: Snapshot,
-    gone: AbstractSet[int] = frozenset(),
-    died: Mapping[int, BitMap] | None = None,
+    removed: AbstractSet[int] = frozenset(),
+    deleted: Mapping[int, BitMap] | None = None,
 ) -> DataFile:
-    """Return a twin with the rows that are deleted, or whose log files are gone."""
+    """Return a twin with the rows that are deleted, or whose log files are removed."""
     numbers = _numbers_by_segment(snapshot, [segment for segment, _, _ in twin.blocks])
     dead = BitMap()
     for segment, first, rows in twin.blocks:
         number = numbers.get(segment)
-        if number is None or number in gone:
+        if number is None or number in removed:
             dead.add_range(first, first + rows)
             continue
-        of_block = (snapshot.vector(number) or _NO_DEAD) | (died or {}).get(number, _NO_DEAD)
+        of_block = (snapshot.vector(number) or _NO_DEAD) | (deleted or {}).get(number, _NO_DEAD)
         dead |= of_block.shift(first)
     return DataFile(twin.path, twin.partition, twin.size, twin.rows, dead, twin.stats)
 

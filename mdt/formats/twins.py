@@ -99,9 +99,7 @@ class Twins:
     def __init__(self, storage: Storage, cached: Recent[str, Twin]) -> None:
         self._storage, self._cached = storage, cached
 
-    def of_record(
-        self, record: CommitRecord, stats: Mapping[int, Mapping[str, Stats]]
-    ) -> list[NewTwin]:
+    def make(self, record: CommitRecord, stats: Mapping[int, Mapping[str, Stats]]) -> list[NewTwin]:
         """Return the twins of the data blocks of a record, by partition. Reads the log files.
 
         Args:
@@ -119,7 +117,7 @@ class Twins:
             twins.append(self._new(record.seq, partition, files, _merged(of_files)))
         return twins
 
-    def of_files(self, snapshot: Snapshot, numbers: Iterable[int]) -> list[Twin]:
+    def find(self, snapshot: Snapshot, numbers: Iterable[int]) -> list[Twin]:
         """Return the twins of log files of a snapshot. Files without rows have none.
 
         Raises Corrupt if a twin is damaged, and Missing.

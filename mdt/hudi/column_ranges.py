@@ -37,7 +37,7 @@ def file_keys(partitions: list[str], counts: list[int], names: pa.Array) -> pa.A
         counts: Number of files of each of ``partitions``.
         names: Names of all these files, large_string[n].
     """
-    hashes = FileKeys.of_partitions(partitions).suffixes
+    hashes = FileKeys.from_partitions(partitions).suffixes
     hashes = hashes.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     return _joined(hashes, names.cast(pa.large_binary()))
 

@@ -111,7 +111,7 @@ class FileKeys:
     head: bytes = _HEAD
 
     @classmethod
-    def of(cls, partitions: Iterable[str], names: list[str]) -> FileKeys:
+    def from_files(cls, partitions: Iterable[str], names: list[str]) -> FileKeys:
         """Return the keys of the files ``names`` in the paths ``partitions``, "" for none."""
         hashes: dict[str, bytes] = {}
         suffixes = []
@@ -124,7 +124,7 @@ class FileKeys:
         return cls(pa.array(suffixes, pa.large_binary()), texts)
 
     @classmethod
-    def of_partitions(cls, partitions: list[str]) -> FileKeys:
+    def from_partitions(cls, partitions: list[str]) -> FileKeys:
         """Return the keys of whole partitions, in ``partition_stats``."""
         suffixes = [_hash(partition or _NO_PARTITION) for partition in partitions]
         texts = avro_values.texts(pa.array(partitions, pa.large_string()))

@@ -39,7 +39,7 @@ def import_sections(steps: Sequence[SliceStep], schema: pa.Schema) -> dict[str, 
     files = dict[int, ImportedFile]()
     for step in steps:
         for part in step.added:
-            assert step.new is not None, "only new slices have files that come"
+            assert step.new is not None, "only new slices have added files"
             if part.key in step.dead:
                 dead[len(rows)] = step.dead[part.key]
             if part.file is not None:
@@ -73,17 +73,17 @@ def changed_rows(
     for step in steps:
         if step.old is not None:
             of_slice = step.old.slice
-            leaving = dict[PartKey, BitMap]()
+            removed_rows = dict[PartKey, BitMap]()
             for part, _ in step.removed:
                 dead = step.old.dead.get(part.key, BitMap())
-                leaving[part.key] = _live_rows(part, of_slice) - dead
+                removed_rows[part.key] = _live_rows(part, of_slice) - dead
             for part in of_slice.parts:
                 segment = step.old.segments[part.key]
-                positions = step.vectors.get(segment, leaving.get(part.key))
+                positions = step.vectors.get(segment, removed_rows.get(part.key))
                 if positions:
                     old.append(_Rows(segment, part, of_slice, positions))
         for part in step.added:
-            assert step.new is not None, "only new slices have files that come"
+            assert step.new is not None, "only new slices have added files"
             new.append(_Rows(len(new), part, step.new, _live_rows(part, step.new)))
     staying = {segment for step in steps for segment in step.vectors}
     before = after = _NO_IDS

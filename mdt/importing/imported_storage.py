@@ -622,7 +622,7 @@ def _is_private(path: str) -> bool:
     return f"{path}/".startswith(f"{paths.PRIVATE}/")
 
 
-def of_states(storage: Storage, instants: Sequence[str]) -> ImportedStorage:
+def at_instants(storage: Storage, instants: Sequence[str]) -> ImportedStorage:
     """Return the storage with other states of the same table. See :class:`ImportedStorage`."""
     return ImportedStorage(_imported(storage).source, instants)
 
@@ -649,7 +649,7 @@ def part_of(storage: Storage, predicate: Predicate, schema: pa.Schema) -> Import
     return _imported(storage).part(predicate, schema)
 
 
-def of_base_files(storage: Storage) -> ImportedStorage:
+def without_log_files(storage: Storage) -> ImportedStorage:
     """Return the storage with the same states, without log files."""
     imported = _imported(storage)
     return ImportedStorage(imported.source, imported.instants, base_only=True)

@@ -80,8 +80,8 @@ class UnreadFiles:
         for one in state.slices:
             if one.base is None or one.logs or one.base.name in files[one.partition]:
                 slices.append(one)
-        far = self.visible - _count_visible(groups, self.timeline, self.replaced)
-        total = len(state.slices) + far
+        left_out = self.visible - _count_visible(groups, self.timeline, self.replaced)
+        total = len(state.slices) + left_out
         if len(slices) > _PART_MAX * total or self.read + len(slices) > total:
             return None
         self.read += len(slices)
@@ -116,12 +116,12 @@ class UnreadFiles:
 
 def _with_groups_of(files: Files, chosen: Files) -> Files:
     """Return all files of the file groups of the ``chosen`` ones."""
-    near = {}
+    of_groups = {}
     for partition, names in chosen.items():
         groups = set(map(_group, names))
         sizes = files[partition].items()
-        near[partition] = {name: size for name, size in sizes if _group(name) in groups}
-    return near
+        of_groups[partition] = {name: size for name, size in sizes if _group(name) in groups}
+    return of_groups
 
 
 def _group(name: str) -> str:
@@ -131,13 +131,13 @@ def _group(name: str) -> str:
 
 def _count_visible(files: Files, timeline: Timeline, replaced: Collection[GroupId]) -> int:
     """Return the number of file groups with a completed base file that were not replaced."""
-    gone, count = {(path, _group(file_id)) for path, file_id in replaced}, 0
+    hidden, count = {(path, _group(file_id)) for path, file_id in replaced}, 0
     is_completed = cache(lambda end: timeline.is_completed(end.partition(".")[0]))
     for partition, names in files.items():
         groups = {_group(name) for name in names if is_completed(name.rpartition("_")[2])}
         count += len(groups)
-        if gone:
-            count -= sum((partition, group) in gone for group in groups)
+        if hidden:
+            count -= sum((partition, group) in hidden for group in groups)
     return count
 
 

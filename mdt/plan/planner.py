@@ -398,10 +398,10 @@ def _by_statistics(state: PlanState) -> None:
     if remaining <= CANDIDATES_MAX and len(stripes.maybe) > 1:
         stripes = stripes.holding(np.flatnonzero(state.maybe))
     result = stats.checkpoint_files(stripes)
-    maybe, tested = result.maybe, result.asked
+    maybe, tested = result.maybe, result.tested
     if snapshot.numbered > snapshot.checkpoint.rows:
         result = stats.added_files()
-        maybe, tested = np.concatenate([maybe, result.maybe]), tested + result.asked
+        maybe, tested = np.concatenate([maybe, result.maybe]), tested + result.tested
     state.note(
         "column_stats",
         maybe,
@@ -432,7 +432,7 @@ def _stripes(state: PlanState, stats: FileStats) -> Stripes:
         f"bounds of {len(stripes.maybe):,} groups of files, {np.count_nonzero(stripes.maybe):,} of"
         " them remain"
     )
-    state.note("partition_stats", verdict, min(stripes.asked, len(snapshot)), detail)
+    state.note("partition_stats", verdict, min(stripes.tested, len(snapshot)), detail)
     return stripes
 
 

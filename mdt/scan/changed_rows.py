@@ -167,7 +167,7 @@ class ChangedRows:
         kind = events.kind.copy()
         if len(unknown):
             kind[unknown] = changes_per_commit(events.rows(unknown), key[unknown]).kind
-        events = events.of_kinds(kind)
+        events = events.with_kinds(kind)
         if self.is_net and len(key) and key.min() >= 0:
             if self.before:
                 return net_changes(events, key)
@@ -314,7 +314,7 @@ def changes_per_commit(events: Events, key: Int64Array) -> Changes:
     deleted, inserted = np.flatnonzero(events.is_deleted), np.flatnonzero(~events.is_deleted)
     kind[deleted[np.isin(place[deleted], place[inserted])]] = UPDATE_BEFORE
     kind[inserted[np.isin(place[inserted], place[deleted])]] = UPDATE_AFTER
-    return _recorded_changes(events.of_kinds(kind))
+    return _recorded_changes(events.with_kinds(kind))
 
 
 def net_changes(events: Events, key: Int64Array) -> Changes:

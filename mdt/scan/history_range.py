@@ -125,7 +125,7 @@ class Events:
             self.seq[at], self.file[at], self.position[at], self.kind[at], self.is_known[at]
         )
 
-    def of_kinds(self, kind: Int8Array) -> Events:
+    def with_kinds(self, kind: Int8Array) -> Events:
         """Return the same events with other kinds, int8[n]."""
         return replace(self, kind=kind)
 
@@ -211,7 +211,7 @@ def history_range(
                 )
             changes.append(_RecordedChanges.from_record(record))
             built_shards.append(numbers(record.table("covers")["shard"]))
-    view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())
+    view = replace(snapshot, removed=_NO_ROWS, vectors_since=Layered())
     rows = view.files.numpy("rows")
     commits = (change.numbered(view, rows) for change in changes)
     shards = snapshot.shards

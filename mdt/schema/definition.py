@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexes.key_hash import SECRET_BYTES, KeyHash, MultilinearHash, MurmurHash
 from indexes.registry import parse_spec
-from mdt.config import HUDI_FORMAT, Options, of_table, options_of, parse_options
+from mdt.config import HUDI_FORMAT, Options, options_of, parse_options, table_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import names, versions
 from mdt.schema.declared import with_local_timestamps
@@ -272,7 +272,7 @@ class TableDefinition:
 
         Raises Invalid for values that are not allowed together.
         """
-        merged = {**self.options, **of_table(changes)}
+        merged = {**self.options, **table_options(changes)}
         options = {name: text for name, text in merged.items() if text is not None}
         options_of(tuple(options.items()))
         if options == self.options:
@@ -385,7 +385,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             scope=str(value["scope"]),
             key_hash=_key_hash(value),
             indexes=tuple(value["indexes"]),
-            options=of_table(dict(value["options"])),
+            options=table_options(dict(value["options"])),
             hudi_version=int(value["hudi_version"]),
             packages={
                 str(name): str(package) for name, package in dict(value.get("packages", {})).items()

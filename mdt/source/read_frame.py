@@ -48,7 +48,7 @@ def snapshot(
     """
     view = view_for(query_type)
     if query_type != SNAPSHOT and table.storage.is_imported:
-        base_files = late.imported_storage.of_base_files(table.storage)
+        base_files = late.imported_storage.without_log_files(table.storage)
         table, is_pinned = tables.Table(base_files, table.metadata.overrides), True
     pinned = view(table.snapshot()) if is_pinned else None
     relations = open_tables.relations_of(table)

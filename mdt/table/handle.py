@@ -302,7 +302,9 @@ class Handle(FamiliarNames):
 
     def _commit_write(self, operation: Operation[Any], rows: int, begun: Snapshot) -> WriteResult:
         """Commit a write of ``rows`` rows that was prepared on snapshot ``begun``."""
-        return self._after_write(WriteResult.of(self._commit_rows(operation, _fresh(begun, rows))))
+        return self._after_write(
+            WriteResult.from_commit(self._commit_rows(operation, _fresh(begun, rows)))
+        )
 
     def _after_write(self, result: W) -> W:
         """Run due services after a write. Return the write's result with their warnings."""

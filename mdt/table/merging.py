@@ -87,7 +87,7 @@ class Merging:
     _ignored: frozenset[str] = frozenset()
 
     @classmethod
-    def of(
+    def without_clauses(
         cls,
         table: Handle,
         source: pa.Table,
@@ -201,7 +201,7 @@ class Merging:
             # A batch that the table has already is not compared with its rows.
             statistics = getattr(committed.plan, "scan_statistics", ScanStatistics(0, 0, 0, 0))
             return self._table._after_write(
-                MergeResult.of_merge(committed, statistics, storage.now_us() - since)
+                MergeResult.from_merge(committed, statistics, storage.now_us() - since)
             )
 
     def _operation(self, definition: TableDefinition, progress: Progress | None) -> Merge:

@@ -81,7 +81,7 @@ class Reading(Handle):
             if point is not None:
                 past = self._states([point])
             if view_for(query_type) is not view_for(SNAPSHOT):
-                past = past._of_base_files()
+                past = past._without_log_files()
             if since is not None:
                 where, params = past._written_since(since, where, params), None
             return past.scan(where, columns, params=params, limit=limit, order_by=order_by)
@@ -241,12 +241,12 @@ class Reading(Handle):
     def _states(self, points: Sequence[Point]) -> Self:
         """Return this table of other writers in its states at ``points``."""
         instants = [late.as_of.instant_of(point) for point in points]
-        states = late.imported_storage.of_states(self._storage, instants)
+        states = late.imported_storage.at_instants(self._storage, instants)
         return type(self)(states, self._metadata.overrides)
 
-    def _of_base_files(self) -> Self:
+    def _without_log_files(self) -> Self:
         """Return this table of other writers without its log files."""
-        base_files = late.imported_storage.of_base_files(self._storage)
+        base_files = late.imported_storage.without_log_files(self._storage)
         return type(self)(base_files, self._metadata.overrides)
 
     def _states_between(self, since: Point, until: Point | None) -> Self:

@@ -94,7 +94,7 @@ class Services(Handle):
                 )
             )
             facts["file_groups"] = len(committed.plan.groups)
-        return WriteResult.of(committed, late.choice.name_of(engine))
+        return WriteResult.from_commit(committed, late.choice.name_of(engine))
 
     @takes_metadata
     @takes_dry_run
@@ -233,7 +233,7 @@ class Services(Handle):
         """
         with self._service("rekey", progress) as (callback, _):
             self._prepare_write()
-            return WriteResult.of(
+            return WriteResult.from_commit(
                 self._commit(
                     late.rekeying.Rekey(self._metadata, self.options, forget_deletes, callback)
                 )
@@ -254,7 +254,7 @@ class Services(Handle):
         late.upgrading.require_version(version)
         with self._service("upgrade"):
             self._prepare_write()
-            return WriteResult.of(self._commit(late.upgrading.Upgrade()))
+            return WriteResult.from_commit(self._commit(late.upgrading.Upgrade()))
 
     @contextmanager
     def leased(self, seconds: float = 3600, as_of: Point | None = None) -> Iterator[Self]:
@@ -354,7 +354,7 @@ class Services(Handle):
         with self._service("restore", progress) as (callback, _):
             self._prepare_row_write()
             action = self.definition.commit_action
-            return WriteResult.of(
+            return WriteResult.from_commit(
                 self._commit(
                     late.restoring.Restore(self._metadata, self.options, state, action, callback)
                 )

@@ -321,7 +321,9 @@ class Writing(Handle):
         if self._metadata.cached_snapshot().is_shared:
             self._newest_for_write()  # the clauses may name columns that Hudi has just added
         rows, runner, whole = self._to_merge(source, looks=looks)
-        return Merging.of(self, rows, on, runner, whole, dedupe=dedupe, edits=edits, ignore=ignore)
+        return Merging.without_clauses(
+            self, rows, on, runner, whole, dedupe=dedupe, edits=edits, ignore=ignore
+        )
 
     def _to_merge(
         self, source: Any, *, looks: bool = False
@@ -349,7 +351,7 @@ class Writing(Handle):
                 self._metadata, self.options, predicate, schema, action, assignments, callback
             )
             committed = self._commit_rows(operation, begun)
-            result = WriteResult.of(committed, late.choice.name_of(engine))
+            result = WriteResult.from_commit(committed, late.choice.name_of(engine))
             if (
                 assignments is not None
                 and begun.definition.is_mor
@@ -457,7 +459,7 @@ class Writing(Handle):
     def _drop_rows(self, name: str, patterns: Sequence[str] | None) -> WriteResult:
         self._prepare_row_write()
         return self._after_write(
-            WriteResult.of(self._commit_rows(late.overwriting.Drop(patterns, name)))
+            WriteResult.from_commit(self._commit_rows(late.overwriting.Drop(patterns, name)))
         )
 
     @takes_metadata
@@ -564,7 +566,7 @@ class Writing(Handle):
                 rewriting,
             )
             committed = self._commit(operation)
-        result = self._after_write(WriteResult.of(committed, late.choice.name_of(engine)))
+        result = self._after_write(WriteResult.from_commit(committed, late.choice.name_of(engine)))
         if "mdt.durable" in changes:
             self._storage.is_durable = self.options.durable
         return result
@@ -597,7 +599,9 @@ class Writing(Handle):
                     late.generated_keys.require_keys(request.name, frame.schema.names)
                 engine = frame.engine
                 operation = late.engine_write.write(request, engine, frame.rows, frame.schema)
-                return self._after_write(WriteResult.of(self._commit_rows(operation), engine.name))
+                return self._after_write(
+                    WriteResult.from_commit(self._commit_rows(operation), engine.name)
+                )
         if is_delete:
             late.lookup.refuse_condition(self._metadata, begun, data)
             data = late.scan_keys.as_key_table(data, definition)
@@ -614,6 +618,6 @@ class Writing(Handle):
             if not isinstance(data, pa.Table):
                 with closing(data.scratch):
                     committed = self._commit_rows(late.spilling.write(request, engine, data))
-                return self._after_write(WriteResult.of(committed))
+                return self._after_write(WriteResult.from_commit(committed))
         data = with_keys(to_table(data, definition.declared))
         return self._commit_write(request.in_process(data, definition), len(data), begun)

@@ -53,7 +53,7 @@ class Batch(KeyedRows):
     ends: BoolArray | None = None
 
     @classmethod
-    def of_rows(
+    def from_rows(
         cls, rows: KeyedRows, partition: Int64Array, partitions: Iterable[str], key_hash: KeyHash
     ) -> Batch:
         """Return ``rows`` with their partitions."""
@@ -62,7 +62,9 @@ class Batch(KeyedRows):
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         """Return the rows at the positions ``rows``."""
-        batch = Batch.of_rows(self.rows(rows), self.partition[rows], self.partitions, self.key_hash)
+        batch = Batch.from_rows(
+            self.rows(rows), self.partition[rows], self.partitions, self.key_hash
+        )
         ends = None if self.ends is None else self.ends[rows]
         return replace(batch, duplicates=self.duplicates, repeated=self.repeated, ends=ends)
 
@@ -173,7 +175,7 @@ def stored_batch(
     codes, paths = np.full(len(rows), -1, dtype=np.int64), list[str]()
     if has_partition or not definition.partition_by:
         codes, paths = definition_paths(table, definition)
-    return Batch.of_rows(rows, codes, paths, definition.key_hash)
+    return Batch.from_rows(rows, codes, paths, definition.key_hash)
 
 
 def rehash(batch: Batch, definition: TableDefinition) -> Batch:
@@ -293,7 +295,7 @@ def concat_batches(batches: Sequence[Batch], definition: TableDefinition) -> Bat
     ends = None
     if any(b.ends is not None for b in batches):
         ends = np.concatenate([b.deletes for b in batches])
-    whole = Batch.of_rows(
+    whole = Batch.from_rows(
         concat_rows(batches), np.concatenate(partition), numbers, definition.key_hash
     )
     distinct = unique(replace(whole, ends=ends), definition)

@@ -57,7 +57,7 @@ class ReplacedGroups:
     _files: Int64Array
 
     @classmethod
-    def of_partitions(cls, snapshot: Snapshot, partitions: frozenset[str]) -> ReplacedGroups:
+    def in_partitions(cls, snapshot: Snapshot, partitions: frozenset[str]) -> ReplacedGroups:
         """Return the file groups of ``partitions``, or all file groups if TABLE is among them.
         O(files).
 
@@ -179,7 +179,7 @@ class Drop(Operation[DropPlan]):
         partitions = _EVERYWHERE
         if self.patterns is not None:
             partitions = _matching_partitions(snapshot, self.patterns)
-        replaced = ReplacedGroups.of_partitions(snapshot, partitions)
+        replaced = ReplacedGroups.in_partitions(snapshot, partitions)
         footprint = footprint_of(snapshot, txn, partitions, replaced.groups)
         return DropPlan(
             footprint,
@@ -262,7 +262,7 @@ class Overwrite(RowOperation):
             findings = rows.findings
             occur = sorted({partition for partition, _ in findings.inserts})
             partitions = replaced_partitions(self.name, snapshot, occur, self.ends)
-            replaced = ReplacedGroups.of_partitions(snapshot, partitions)
+            replaced = ReplacedGroups.in_partitions(snapshot, partitions)
             ending = set(replaced.groups.tolist())
             moves = {group: n for group, n in findings.deletes.items() if group not in ending}
             assignments = assign_inserts(self, snapshot, findings, moves)

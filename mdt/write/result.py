@@ -53,7 +53,7 @@ class WriteResult:
     bytes_written: int = 0
 
     @classmethod
-    def of(cls, commit: CommitResult[Any], engine: str = "arrow") -> Self:
+    def from_commit(cls, commit: CommitResult[Any], engine: str = "arrow") -> Self:
         """Return the result of a transaction. There is no record if nothing changed, or in a dry
         run.
         """
@@ -132,12 +132,12 @@ class MergeResult(WriteResult):
     total_ms: float = 0.0
 
     @classmethod
-    def of_merge(
+    def from_merge(
         cls, commit: CommitResult[Any], statistics: ScanStatistics, microseconds: int
     ) -> MergeResult:
         """Return the result of a merge that took ``microseconds``."""
         return replace(
-            cls.of(commit, statistics.engine),
+            cls.from_commit(commit, statistics.engine),
             source_rows=statistics.source_rows,
             files_scanned=statistics.scanned,
             files_skipped=statistics.files - statistics.scanned,

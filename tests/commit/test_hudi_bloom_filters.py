@@ -77,7 +77,7 @@ def require_right(storage):
     assert base_files
     for file in base_files:
         folder, name = file["partition"], file["name"]
-        [key] = FileKeys.of([folder], [name]).suffixes.to_pylist()
+        [key] = FileKeys.from_files([folder], [name]).suffixes.to_pylist()
         kind, instant, data = found.pop(key.decode())
         assert instant == name.rpartition("_")[2].partition(".")[0]
         keys = pq.read_table(pa.BufferReader(storage.read(paths.data_file(folder, name))))
@@ -86,7 +86,9 @@ def require_right(storage):
         count("Bloom filters of files in a metadata table")
     stored = {info.path for info in storage.list("") if info.path.endswith(".parquet")}
     split = [path.rpartition("/") for path in stored if not path.startswith(".hoodie")]
-    others = FileKeys.of([folder for folder, *_ in split], [name for *_, name in split]).suffixes
+    others = FileKeys.from_files(
+        [folder for folder, *_ in split], [name for *_, name in split]
+    ).suffixes
     assert {key.encode() for key in found} <= {*others.to_pylist()}, "of older files"
 
 
@@ -165,7 +167,7 @@ def test_check_finds_other_filters_and_repair_removes_them(spoil, version):
     table.insert({"id": ["a"], "v": [1]})
     assert table.check().ok
     [name] = table.files()["name"].to_pylist()
-    key = FileKeys.of([""], [name]).suffixes
+    key = FileKeys.from_files([""], [name]).suffixes
     entries = hfile_entries.deletions(key)
     if spoil == "replace":
         values = pa.array([b"other"], pa.large_binary())

@@ -362,7 +362,7 @@ def test_check_finds_other_statistics_and_repair_removes_them():
     table.upsert(rows(range(6), 1, 1.0))
     [path, _] = sorted(stored_paths(storage).values())
     folder, _, name = path.rpartition("/")
-    gone = column_stats_records.deletions(FORMS[6], FileKeys.of([folder], [name]), "ts")
+    gone = column_stats_records.deletions(FORMS[6], FileKeys.from_files([folder], [name]), "ts")
     [log] = [info.path for info in storage.list(FOLDER) if ".log." in info.path]
     spoiled = GROUPS[COLUMN_STATS].log_file(
         hfile_entries.sort([gone]), table.snapshot().last_instant

@@ -216,7 +216,7 @@ def spoil(path: Path, file: Path, table: mdt.Table) -> None:
         if file.relative_to(path).parts[0] != ".hoodie"
         and not file.name.endswith((".crc", "metadata"))
     ]
-    keys = FileKeys.of([folder for folder, _ in names], [name for _, name in names])
+    keys = FileKeys.from_files([folder for folder, _ in names], [name for _, name in names])
     bound = pa.array([b"\x80" + bytes(7)] * len(names), pa.binary())
     count = pa.array([1] * len(names), pa.int64())
     zero = pa.array([0] * len(names), pa.int64())

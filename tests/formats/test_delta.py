@@ -234,7 +234,7 @@ def test_objects_stay_if_a_checkpoint_names_no_objects(dirty, place, monkeypatch
 @pytest.mark.parametrize("offset", [0, -1, 1.0, True, 10**18, "1", None])
 def test_a_place_outside_of_an_object_is_refused(offset):
     file = DataFile("a", "", 1, 9999, BitMap(range(1, 9999, 2)))
-    stored = {**vectors.Vectors.of([file], "0" * 32, 7).descriptors["a"]}
+    stored = {**vectors.Vectors.from_files([file], "0" * 32, 7).descriptors["a"]}
     [sizes] = vectors.vectors_in_log([file])[1].values()
     assert vectors.is_large_vector(stored, sizes)
     assert not vectors.is_large_vector({**stored, "offset": offset}, sizes)

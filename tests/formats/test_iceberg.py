@@ -233,7 +233,7 @@ def test_forged_manifests_with_a_checksum_are_damage_and_nothing_else(part):
     table.upsert(rows([1, 2], 2, 1.0))
     draw = random.Random(part)
     state, found = log._read(2, Earlier(storage, Recent(1 << 20))), Counter()
-    of_table = Table.of_metadata(state.metadata)
+    of_table = Table.from_metadata(state.metadata)
     [*_, path] = names(storage, part)
     original = storage.read(path)
     decode = manifests.decode_list if part == "snap-" else manifests.decode_manifest

@@ -47,7 +47,7 @@ def decoded(value: bytes) -> dict:
 
 def statistics(form: records.Form1, column: pa.Array) -> dict:
     """Return the statistics of a file with these values."""
-    keys = FileKeys.of(["city=x"], [NAME])
+    keys = FileKeys.from_files(["city=x"], [NAME])
     [value] = records.entries(form, keys, "c", column.type, ranges_of(column))["value"].to_pylist()
     return decoded(value)["ColumnStatsMetadata"]
 
@@ -162,7 +162,7 @@ def test_our_reader_finds_bounds_that_contain_all_values(type, form):
     @given(st.lists(st.one_of(st.none(), VALUES[type])))
     def contain(values):
         column = pa.array(values, type)
-        keys = FileKeys.of([""], [NAME])
+        keys = FileKeys.from_files([""], [NAME])
         ranges = ranges_of(column)
         [value] = records.entries(form, keys, "c", type, ranges)["value"].to_pylist()
         stats = fastavro.schemaless_reader(BytesIO(value), PARSED, None)["ColumnStatsMetadata"]
@@ -183,7 +183,7 @@ def test_our_reader_finds_bounds_that_contain_all_values(type, form):
 
 
 def test_keys_are_hashes_of_column_partition_and_name():
-    keys = FileKeys.of(["city=sao_paulo", ""], [NAME, NAME])
+    keys = FileKeys.from_files(["city=sao_paulo", ""], [NAME, NAME])
     ranges = pa.table([[None] * 2] * 2 + [[0] * 2] * 3, schema=RANGES)
     found = records.entries(V1, keys, "driver", pa.int32(), ranges)["key"].to_pylist()
     assert found[0].startswith(b"AjpJ7N1gBZc=6Hj+sBy+gvM=")
@@ -198,18 +198,18 @@ def test_xxhash_of_texts_of_each_length_has_the_published_values():
 
 
 def test_the_last_entry_of_a_key_counts_and_deleted_ones_are_left_out():
-    keys = FileKeys.of(["", ""], ["a", "b"])
+    keys = FileKeys.from_files(["", ""], ["a", "b"])
     one, two = (
         records.entries(V1, keys, "c", pa.int64(), ranges_of(pa.array([n]), pa.array([n])))
         for n in (1, 2)
     )
-    gone = records.deletions(V1, FileKeys.of([""], ["b"]), "c")
+    gone = records.deletions(V1, FileKeys.from_files([""], ["b"]), "c")
     merged = records.merge(map(hfile_entries.sort, ([one], [two], [gone])))
     assert merged.to_pylist() == two.to_pylist()[:1]
     assert records.name_in(merged["value"][0].as_py()) == "a"
     [value] = gone["value"].to_pylist()
     assert decoded(value)["ColumnStatsMetadata"]["isDeleted"]
-    [value] = records.deletions(V2, FileKeys.of([""], ["b"]), "c")["value"].to_pylist()
+    [value] = records.deletions(V2, FileKeys.from_files([""], ["b"]), "c")["value"].to_pylist()
     assert decoded(value)["ColumnStatsMetadata"]["valueType"]["typeOrdinal"] == 1
     again = records.merge(map(hfile_entries.sort, ([gone], [one])))
     assert again.to_pylist() == hfile_entries.sort([one]).to_pylist()
@@ -234,7 +234,7 @@ def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():
     counts = [pa.array(range(1000))] * 3
     ranges = pa.table([*keys_of, *counts], schema=RANGES)
     begin = time.process_time()
-    keys = FileKeys.of(
+    keys = FileKeys.from_files(
         ["city=x"] * 1000, [f"{n:036}-0_0-1-0_20240229.parquet" for n in range(1000)]
     )
     parts = [records.entries(V1, keys, f"c{n}", pa.int64(), ranges) for n in range(50)]
@@ -249,7 +249,7 @@ def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():
 )
 def test_the_bytes_of_a_log_file_stay_the_same(form, digest):
     columns = {"n": pa.array([1, None, 7]), "t": pa.array(["ü", "b"]), "d": pa.array([0.5])}
-    keys = FileKeys.of(["city=x"], [NAME])
+    keys = FileKeys.from_files(["city=x"], [NAME])
     parts = [
         records.entries(form, keys, name, column.type, ranges_of(column))
         for name, column in columns.items()

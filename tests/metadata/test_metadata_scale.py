@@ -256,7 +256,7 @@ def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing():
         assert all(mine[name] == known[name] for name in mine.keys() & known.keys())
         assert snapshot.numbered > len(snapshot) == len(mine) == int(snapshot.live.sum())
         covered = [snapshot.covered(spec) for spec in snapshot.definition.indexes]
-        for left in snapshot.gone.tolist():
+        for left in snapshot.removed.tolist():
             for column in (
                 snapshot.live,
                 snapshot.has_rows,

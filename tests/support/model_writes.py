@@ -53,7 +53,7 @@ class WritingRules(RuleBasedStateMachine):
         schema, action = definition.schema, definition.commit_action
         make = writer._choosing_on(writer._engine(None))
         operation = make(writer.metadata, writer.options, asked, schema, action, given)
-        done = mdt.WriteResult.of(run(writer.metadata, operation))
+        done = mdt.WriteResult.from_commit(run(writer.metadata, operation))
         mask = matches(asked, rows).to_pylist()
         count("rows that the model changes by a condition", sum(mask))
         return [identity for identity, hit in zip(self.model, mask, strict=True) if hit], done

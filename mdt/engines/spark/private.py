@@ -163,8 +163,8 @@ def shuffle_bytes(
     numbered = map_bytes(rows, partial(_numbered, function, parts))
     classes = gateway(rows.ctx).jvm
     pairs = classes.PairwiseRDD(numbered._jrdd.rdd()).asJavaPairRDD()
-    dealt = pairs.partitionBy(classes.PythonPartitioner(parts, 0))
-    return RDD(classes.PythonRDD.valueOfPair(dealt), rows.ctx, NoOpSerializer())
+    partitioned = pairs.partitionBy(classes.PythonPartitioner(parts, 0))
+    return RDD(classes.PythonRDD.valueOfPair(partitioned), rows.ctx, NoOpSerializer())
 
 
 def _numbered(

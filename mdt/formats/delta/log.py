@@ -82,7 +82,7 @@ class DeltaLog(Format):
         """
         change, definition, seq = derivation.change, derivation.definition, derivation.record.seq
         former = former_vectors(change.removed, seq - 1, earlier) if change.removed else {}
-        vectors = Vectors.of(change.added, definition.table_id, seq)
+        vectors = Vectors.from_files(change.added, definition.table_id, seq)
         added, objects = vectors.descriptors, list(vectors.objects)
         if derivation.is_first and seq:
             content = checkpoint_bytes(change.added, definition, added)

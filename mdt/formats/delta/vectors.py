@@ -52,7 +52,7 @@ class Vectors:
     objects: list[tuple[str, bytes]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, files: Iterable[DataFile], table_id: str, seq: int) -> Vectors:
+    def from_files(cls, files: Iterable[DataFile], table_id: str, seq: int) -> Vectors:
         """Return the vectors of files that commit ``seq`` adds."""
         descriptors, parts = dict[str, Descriptor](), list[bytearray]()
         for file in files:

@@ -251,7 +251,7 @@ def _read(seq: int, earlier: Earlier) -> _State:
     if snapshot is None:
         return _State(metadata, ())
     with reading(path):
-        table = Table.of_metadata(metadata)
+        table = Table.from_metadata(metadata)
         listed = table.relative(snapshot["manifest-list"])
     decode = partial(decode_list, table=table)
     return _State(metadata, earlier.decode(listed, decode, ICEBERG_MANIFEST_BYTES_MAX))
@@ -261,7 +261,7 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
     """Return the objects of the version that a commit makes after the version ``before``."""
     seq, definition = derivation.record.seq, derivation.definition
     table = Table.at(before.metadata["location"], definition)
-    files = _FileChanges.of(derivation)
+    files = _FileChanges.from_derivation(derivation)
     next_row_id = before.metadata["next-row-id"]
     data, row_id = list[Entry](), next_row_id
     for file in files.new:
@@ -277,7 +277,7 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
         ]
     leaves = list[Leaf]()
     for kind, removed, added in (
-        (DATA, files.gone.keys(), data),
+        (DATA, files.removed.keys(), data),
         (DELETES, files.old_vectors.keys(), vectors),
     ):
         of_kind = [leaf for leaf in before.leaves if leaf.content == kind]
@@ -315,19 +315,19 @@ class _FileChanges:
     """What a commit changes for Iceberg, where a deletion vector is not a part of its data file.
 
     Attributes:
-        gone: Path -> data file that it removes.
+        removed: Path -> data file that it removes.
         new: Data files that it adds.
         old_vectors: Path of the data file -> deletion vector that it removes or replaces.
         vectors: Data files with new deletion vectors.
     """
 
-    gone: Mapping[str, DataFile]
+    removed: Mapping[str, DataFile]
     new: Sequence[DataFile]
     old_vectors: Mapping[str, BitMap]
     vectors: Sequence[DataFile]
 
     @classmethod
-    def of(cls, derivation: Derivation) -> _FileChanges:
+    def from_derivation(cls, derivation: Derivation) -> _FileChanges:
         """Return the changes of a commit.
 
         If deleted rows become live again, all vectors are written anew, because pyiceberg 0.12
@@ -346,9 +346,9 @@ class _FileChanges:
     def summary(self, before: versions.Json, derivation: Derivation) -> dict[str, str]:
         """Return the summary of the snapshot."""
         changes = (
-            len(self.new) - len(self.gone),
+            len(self.new) - len(self.removed),
             len(self.vectors) - len(self.old_vectors),
-            sum(file.rows for file in self.new) - sum(file.rows for file in self.gone.values()),
+            sum(file.rows for file in self.new) - sum(file.rows for file in self.removed.values()),
             sum(len(file.dead) for file in self.vectors) - sum(map(len, self.old_vectors.values())),
         )
         totals = versions.totals(before).items()
@@ -356,7 +356,7 @@ class _FileChanges:
         return {"operation": self._operation(derivation), **after}
 
     def _operation(self, derivation: Derivation) -> str:
-        is_less = bool(self.gone or self.vectors)
+        is_less = bool(self.removed or self.vectors)
         if not derivation.changes_rows or not (is_less or self.new):
             return "replace"
         if not is_less:
@@ -411,7 +411,7 @@ def _has_vector(fields: Mapping[str, Any], file: DataFile, location: str, earlie
 
 def _files(state: _State, content: int, earlier: Earlier) -> Iterator[Mapping[str, Any]]:
     """Yield the fields of the data files or deletion vectors of a version."""
-    table = Table.of_metadata(state.metadata)
+    table = Table.from_metadata(state.metadata)
     for leaf in state.leaves:
         if leaf.content == content:
             yield from files_in(_entries(leaf, table, earlier), table)
@@ -423,7 +423,7 @@ def _named_by(seq: int, earlier: Earlier) -> AbstractSet[str]:
     snapshot = versions.current(state.metadata)
     if snapshot is None:
         return frozenset()
-    table = Table.of_metadata(state.metadata)
+    table = Table.from_metadata(state.metadata)
     vectors = {fields["file_path"] for fields in _files(state, DELETES, earlier)}
     named = map(table.relative, {snapshot["manifest-list"], *vectors})
     return {*named, *(leaf.path for leaf in state.leaves)}

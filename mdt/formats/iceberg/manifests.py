@@ -277,7 +277,7 @@ class Table:
         return cls(location, partition_fields(definition), schema_json(definition))
 
     @classmethod
-    def of_metadata(cls, metadata: Mapping[str, Any]) -> Table:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Table:
         """Return the parts of a table with these metadata."""
         id, schemas = metadata["current-schema-id"], metadata["schemas"]
         [schema] = [each for each in schemas if each["schema-id"] == id]

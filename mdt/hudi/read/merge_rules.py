@@ -62,7 +62,7 @@ class MergeRules:
     columns: frozenset[str]
 
     @classmethod
-    def of(cls, table: TableProperties, schema: TableSchema) -> MergeRules:
+    def from_properties(cls, table: TableProperties, schema: TableSchema) -> MergeRules:
         """Return the rules of a table. Raises Unsupported for keys or ordering fields of other
         types.
         """

@@ -75,7 +75,7 @@ def slice_changes(
     if not blocks:
         no_rows = _with_fields(_no_rows(schema, names), schema, file_slice)
         return SliceChanges(np.empty(0, np.int64), no_rows, is_settled)
-    rules = MergeRules.of(state.table, schema)
+    rules = MergeRules.from_properties(state.table, schema)
     merge = _Merge(rules, [*names, *sorted(rules.columns.difference(names))])
     parts = [merge.part(block) for block in blocks]
     base_names = sorted(rules.columns)

@@ -99,8 +99,8 @@ def key_changes(
     old, new = _by_group(each(old_rows)), _by_group(each(new_rows))
     moved_in, moved_out = dict[str, list[_Rows]](), dict[str, list[_Rows]]()
     for group in sorted({*old, *new}):
-        gone, come = _without_common(old.get(group, []), new.get(group, []))
-        for moved, parts in ((moved_out, gone), (moved_in, come)):
+        only_old, only_new = _without_common(old.get(group, []), new.get(group, []))
+        for moved, parts in ((moved_out, only_old), (moved_in, only_new)):
             for rows in parts:
                 scope = rows.segment.partition if by_partition else ""
                 moved.setdefault(scope, []).append(rows)

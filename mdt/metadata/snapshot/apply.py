@@ -297,7 +297,7 @@ def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: 
 def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     """Return ``snapshot`` after ``record``, which must be the next record.  O(record)."""
     assert record.seq == snapshot.seq + 1, "records must be applied in order"
-    removed, all_removed = _NOTHING, snapshot.gone
+    removed, all_removed = _NOTHING, snapshot.removed
     if len(record.table("removed")):
         removed = _file_numbers(
             snapshot, record.table("removed")["segment"], paths.commit(record.seq)
@@ -339,9 +339,9 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         last_completion=max(snapshot.last_completion, record.completion),
         maps=_maps(snapshot, record, removed),
         additions=log_tail.append(snapshot.additions, addition),
-        gone=all_removed,
+        removed=all_removed,
         vectors_since=vectors,
-        died_since=snapshot.died_since + dead,
+        dead_since=snapshot.dead_since + dead,
         starts=snapshot.starts.with_items(starts),
         forgotten=snapshot.forgotten.with_items(dict.fromkeys(change.forgotten, record.seq)),
         key_parts_since=older_parts + key_parts,

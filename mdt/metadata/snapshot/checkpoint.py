@@ -72,9 +72,9 @@ def is_due(snapshot: Snapshot, records: int, least: int) -> bool:
     interval.  Large tables wait longer (METADATA_COMPACT_FILES_SHARE), and many dead rows advance
     it (METADATA_COMPACT_DEAD_ROWS).
     """
-    if snapshot.died_since >= METADATA_COMPACT_DEAD_ROWS:
+    if snapshot.dead_since >= METADATA_COMPACT_DEAD_ROWS:
         dead = int(snapshot.checkpoint.numpy("dead").sum())
-        if snapshot.died_since >= dead // 4:
+        if snapshot.dead_since >= dead // 4:
             return True
     in_large = math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE)
     return records >= max(least, min(in_large, METADATA_COMPACT_RECORDS_MAX))

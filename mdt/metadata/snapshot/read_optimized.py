@@ -33,7 +33,7 @@ class ReadOptimized(Snapshot):
         """Return the view of ``snapshot``."""
         named = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
         logs = np.flatnonzero(snapshot.kind != BASE)
-        return cls(**{**named, "gone": np.union1d(snapshot.gone, logs)})
+        return cls(**{**named, "removed": np.union1d(snapshot.removed, logs)})
 
     def vector(self, number: int) -> BitMap | None:
         """Return None, as no row is dead."""

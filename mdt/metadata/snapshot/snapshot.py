@@ -56,9 +56,9 @@ class Snapshot:
     - checkpoint: The compacted state that the snapshot is based on.
     - additions: Files added since.
     - last_completion: Newest completion on Hudi's timeline, "" in tables of version 6.
-    - gone: Numbers of removed files, ascending.
+    - removed: Numbers of removed files, ascending.
     - vectors_since: Positions deleted or replaced since the checkpoint, by file number.
-    - died_since: Number of these positions, including those of removed files.
+    - dead_since: Number of these positions, including those of removed files.
     - starts: Number of the first file of each later commit, by seq.
     - forgotten: Seq since which the summaries of an index count, by specification.
     - known_again: File groups whose keys are all in later key parts, so that the checkpoint's key
@@ -78,9 +78,9 @@ class Snapshot:
     checkpoint: Columns
     last_instant: str
     additions: tuple[Addition, ...] = ()
-    gone: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    removed: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     vectors_since: Layered[int, BitMap] = field(default_factory=Layered)
-    died_since: int = 0
+    dead_since: int = 0
     starts: Layered[int, int] = field(default_factory=Layered)
     forgotten: Layered[str, int] = field(default_factory=Layered)
     key_parts_since: tuple[KeyPart, ...] = ()
@@ -104,7 +104,7 @@ class Snapshot:
         return f"<mdt snapshot {self.seq} of {self.definition.name!r}: {len(self):,} files>"
 
     def __len__(self) -> int:
-        return self.numbered - len(self.gone)
+        return self.numbered - len(self.removed)
 
     def __bool__(self) -> bool:
         return True  # a snapshot of an empty table is a snapshot
@@ -120,7 +120,7 @@ class Snapshot:
     def live(self) -> npt.NDArray[np.bool_]:
         """Mask of the live files -> bool[numbered]."""
         live = np.ones(self.numbered, np.bool_)
-        live[self.gone] = False
+        live[self.removed] = False
         return live
 
     @cached_property
@@ -151,9 +151,9 @@ class Snapshot:
 
     def _of_live(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return ``values`` [numbered] with 0 for removed files."""
-        if len(self.gone):
+        if len(self.removed):
             values = values.copy()
-            values[self.gone] = 0
+            values[self.removed] = 0
         return values
 
     @cached_property
@@ -198,7 +198,7 @@ class Snapshot:
         counts = np.concatenate([stored, np.zeros(self.numbered - len(stored), np.int64)])
         for number, vector in self.vectors_since.items():
             counts[number] += len(vector)
-        counts[self.gone] = 0
+        counts[self.removed] = 0
         return counts
 
     @property
@@ -232,7 +232,7 @@ class Snapshot:
         has_rows[numbered[is_added]] = (
             added_rows[numbered[is_added] - checkpoint.rows] > dead[is_added]
         )
-        has_rows[self.gone] = False
+        has_rows[self.removed] = False
         return np.asarray(has_rows, np.bool_)
 
     # File groups
@@ -355,7 +355,7 @@ class Snapshot:
         if "row_groups" in self.checkpoint:
             parts.insert(0, self.checkpoint.table("row_groups"))
         row_groups = pa.concat_tables([no_rows(STATS), *parts])
-        if not len(self.gone):
+        if not len(self.removed):
             return row_groups
         return row_groups.filter(
             pc.is_in(row_groups["segment"], pa.array(self.segment_ids[self.live]))
@@ -402,7 +402,7 @@ class Snapshot:
 
     def live_of(self, table: pa.Table) -> pa.Table:
         """Return the rows of live files in ``table`` [numbered]."""
-        if not len(self.gone):
+        if not len(self.removed):
             return table
         return table.take(column(self.live_numbers))
 

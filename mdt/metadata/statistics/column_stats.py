@@ -39,12 +39,12 @@ WHOLE = -1
 class PruneResult:
     """Verdict on files.
 
-    ``maybe`` is bool[n]; False is a proof.  ``asked`` counts the tested files with statistics of a
+    ``maybe`` is bool[n]; False is a proof.  ``tested`` counts the tested files with statistics of a
     tested column.
     """
 
     maybe: BoolArray
-    asked: int
+    tested: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Stripes:
     """The remaining stripes of a checkpoint.
 
     ``starts`` are the numbers of the stripes' first files, and the end, int64[stripes + 1].
-    ``maybe`` is bool[stripes].  ``asked`` counts the files in stripes with bounds of a tested
+    ``maybe`` is bool[stripes].  ``tested`` counts the files in stripes with bounds of a tested
     column.
     """
 
     starts: Int64Array
     maybe: BoolArray
-    asked: int
+    tested: int
 
     def files(self) -> BoolArray:
         """Return the verdict on each file of the checkpoint -> bool[starts[-1]]."""
@@ -79,7 +79,7 @@ class Stripes:
     def holding(self, files: Int64Array) -> Stripes:
         """Keep only the stripes with any of ``files`` (ascending numbers)."""
         held = np.searchsorted(files, self.starts)
-        return Stripes(self.starts, self.maybe & (held[1:] > held[:-1]), self.asked)
+        return Stripes(self.starts, self.maybe & (held[1:] > held[:-1]), self.tested)
 
 
 class FileStats:
@@ -165,8 +165,8 @@ class FileStats:
         if not len(blocks):
             return PruneResult(stripes.files(), 0)
         if 2 * len(blocks) > count:
-            tested = self._all_files()
-            return PruneResult(tested.maybe & stripes.files(), tested.asked)
+            result = self._all_files()
+            return PruneResult(result.maybe & stripes.files(), result.tested)
         sizes = np.minimum(every, self._checkpoint.rows - every * blocks)
         stored = self._stored()
         self._checkpoint.load([self._column(path) for path in stored], (every * blocks).tolist())
@@ -174,13 +174,13 @@ class FileStats:
             path: Bounds.concat([self._block(path, n, every) for n in blocks.tolist()])
             for path in stored
         }
-        tested = self._prune(int(sizes.sum()), parts)
+        result = self._prune(int(sizes.sum()), parts)
         maybe = np.zeros(self._checkpoint.rows, np.bool_)
         for n, verdict in zip(
-            blocks.tolist(), np.split(tested.maybe, np.cumsum(sizes)[:-1]), strict=True
+            blocks.tolist(), np.split(result.maybe, np.cumsum(sizes)[:-1]), strict=True
         ):
             maybe[n * every : n * every + len(verdict)] = verdict
-        return PruneResult(maybe & stripes.files(), tested.asked)
+        return PruneResult(maybe & stripes.files(), result.tested)
 
     def _all_files(self) -> PruneResult:
         return self._prune(

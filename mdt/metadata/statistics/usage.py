@@ -37,14 +37,14 @@ class IndexUse:
     """Usage of an index.
 
     - queries: Queries that ran while the index existed.
-    - asked: Queries that used the index.
+    - used: Queries that used the index.
     - pruned: Segments that it proved empty.
     - last_us: Time of the last use, microseconds since 1970, UTC.
     - saved: Bytes that were not read because of it.
     """
 
     queries: int = 0
-    asked: int = 0
+    used: int = 0
     pruned: int = 0
     last_us: int = 0
     saved: int = 0
@@ -52,7 +52,7 @@ class IndexUse:
     def add(self, other: IndexUse) -> None:
         """Add the counts of another query or process."""
         self.queries += other.queries
-        self.asked += other.asked
+        self.used += other.used
         self.pruned += other.pruned
         self.last_us = max(self.last_us, other.last_us)
         self.saved += other.saved

@@ -42,7 +42,7 @@ def compare(
     )
     live = snapshot.files.take(["partition", "name"], snapshot.live_numbers)
     columns = live["partition"].to_pylist(), live["name"].to_pylist()
-    suffixes = set(FileKeys.of(*columns).suffixes.to_pylist())
+    suffixes = set(FileKeys.from_files(*columns).suffixes.to_pylist())
     wrong = [key for key in made if stored.get(key) != made[key]]
     wrong += [
         key

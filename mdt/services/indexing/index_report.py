@@ -117,7 +117,7 @@ def _uses(counts: Counts, spec: str) -> dict[str, object]:
     use = counts.indexes.get(spec, IndexUse())
     fields: dict[str, object] = {}
     if counts.queries:
-        fields = {"queries": use.asked, "pruned": use.pruned}
+        fields = {"queries": use.used, "pruned": use.pruned}
     if use.last_us:
         fields["last_used"] = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=use.last_us)
     return fields
@@ -148,11 +148,11 @@ def _to_drop(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
             "table_stats"
         ):
             continue  # optimizers use them, queries do not
-        uses, saved = (number * ADVICE_QUERIES // use.queries for number in (use.asked, use.saved))
-        if use.asked and saved >= size // 2:
+        uses, saved = (number * ADVICE_QUERIES // use.queries for number in (use.used, use.saved))
+        if use.used and saved >= size // 2:
             continue
         reason = (
-            f"of {use.queries} queries since it was created, {use.asked} used it; in"
+            f"of {use.queries} queries since it was created, {use.used} used it; in"
             f" {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, but it takes {size:,} bytes and"
             " time in every write"
         )
