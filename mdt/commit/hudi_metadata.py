@@ -408,7 +408,7 @@ class _Keeper:
         for path in map(paths.partition_metadata, self._partitions):
             self._storage.replace(f"{FOLDER}/{path}", marker)
         files = self._storage.each(
-            partial(self._initialize, *one, initial.time) for one in entries.items()
+            partial(self._initialize, *partition, initial.time) for partition in entries.items()
         )
         for path, body in table_files.initial_instants(self._layout, initial, [*files]):
             self._storage.replace(path, body)

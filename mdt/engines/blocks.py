@@ -105,8 +105,9 @@ def read_blocks(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         yield from _by_bucket(chain([first], remaining))
         return
     ordered: Iterable[bytes] = chain([first], remaining)
-    is_ordered = "from" in head and "place" not in head
-    for data in sorted(ordered, key=lambda one: head_of(one)["from"]) if is_ordered else ordered:
+    if "from" in head and "place" not in head:
+        ordered = sorted(ordered, key=lambda block: head_of(block)["from"])
+    for data in ordered:
         yield from read_block(data)
 
 
@@ -312,7 +313,7 @@ def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     documents.
     """
     sorted_blocks = [(_order(head_of(data)), data) for data in blocks]
-    sorted_blocks.sort(key=lambda one: one[0])
+    sorted_blocks.sort(key=lambda block: block[0])
     for (bucket, *_), data in sorted_blocks:
         for rows in read_block(data):
             yield rows.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(rows)))

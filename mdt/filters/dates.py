@@ -99,10 +99,10 @@ def add_interval(moment: Datum, by: Interval) -> Datum:
         days = by.microseconds // _MICROSECONDS["day"]
         if not by.months:
             return date_add(moment, pa.scalar(days, pa.int64()))
-        return _in_numpy(moment.cast(pa.date32()), lambda one: _months_later(one, by.months))
+        return _in_numpy(moment.cast(pa.date32()), lambda dates: _months_later(dates, by.months))
     micros = moments(moment)
     if by.months:
-        return _in_numpy(micros, lambda one: _months_later(one, by.months))
+        return _in_numpy(micros, lambda times: _months_later(times, by.months))
     return pc.add_checked(micros, pa.scalar(by.microseconds, pa.duration("us")))
 
 

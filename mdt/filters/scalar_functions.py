@@ -83,7 +83,9 @@ def cast(data: Datum, target: pa.DataType) -> Datum:
         return pc.cast(_truncate(data), target)
     # Decimals are rounded. A double becomes the decimal of its shortest text, as in Spark.
     step = Decimal(1).scaleb(-target.scale)
-    return _in_python(lambda one: _decimal(one).quantize(step, ROUND_HALF_UP, _WIDE), target, data)
+    return _in_python(
+        lambda value: _decimal(value).quantize(step, ROUND_HALF_UP, _WIDE), target, data
+    )
 
 
 def _decimal(number: float | Decimal) -> Decimal:
@@ -99,14 +101,14 @@ def _truncate(number: Datum) -> Datum:
             return pc.trunc(number)
         return number
     whole = pa.decimal128(number.type.precision, 0)
-    return _in_python(lambda one: one.to_integral_value(ROUND_DOWN), whole, number)
+    return _in_python(lambda value: value.to_integral_value(ROUND_DOWN), whole, number)
 
 
 def _as_text(number: Datum) -> Datum:
     if pa.types.is_floating(number.type):
         raise Invalid("a cast of floating-point numbers to text is not supported")
     if pa.types.is_decimal(number.type):
-        return _in_python(lambda one: format(one, "f"), pa.string(), number)
+        return _in_python(lambda value: format(value, "f"), pa.string(), number)
     return pc.cast(number, pa.string())
 
 

@@ -27,7 +27,11 @@ def with_definitions(
     try:
         others = dict(json.loads(data or b"{}")["indexDefinitions"])
         if dropped:
-            others = {name: one for name, one in others.items() if not name.startswith(dropped)}
+            others = {
+                name: definition
+                for name, definition in others.items()
+                if not name.startswith(dropped)
+            }
         return _encoded({**others, **definitions})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _encoded(definitions)

@@ -140,9 +140,10 @@ def _is_alike(in_file: pa.DataType, type: pa.DataType) -> bool:
         return False
     if not ours:
         return bool(type == in_file)
-    if pa.types.is_struct(type) and [one.name for one in ours] != [one.name for one in theirs]:
+    pairs = list(zip(theirs, ours, strict=True))
+    if pa.types.is_struct(type) and any(a.name != b.name for a, b in pairs):
         return False
-    return all(_is_alike(a.type, b.type) for a, b in zip(theirs, ours, strict=True))
+    return all(_is_alike(a.type, b.type) for a, b in pairs)
 
 
 def statistics(by_ordinal: Mapping[int, ImportedFile], schema: pa.Schema) -> pa.Table:

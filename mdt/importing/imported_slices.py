@@ -75,7 +75,7 @@ class MergedFiles:
         Args:
             now_us: The time in microseconds. Earlier files whose time is over are removed now.
         """
-        self._replaced += [(now_us + MERGED_FILES_KEPT_SECONDS * 1_000_000, one) for one in paths]
+        self._replaced += [(now_us + MERGED_FILES_KEPT_SECONDS * 1_000_000, path) for path in paths]
         for _, path in [entry for entry in self._replaced if entry[0] <= now_us]:
             self.storage.delete(path)
         self._replaced = [entry for entry in self._replaced if entry[0] > now_us]

@@ -108,7 +108,7 @@ def batches(groups: Iterable[GroupId], slices: Iterable[FileSlice]) -> Iterator[
     Args:
         slices: The slices of the new state.
     """
-    files = {one.group_id: len(one.logs) + 2 for one in slices}
+    files = {file_slice.group_id: len(file_slice.logs) + 2 for file_slice in slices}
     batch, total = list[GroupId](), 0
     for group in groups:
         total += files.get(group, 0)
@@ -129,7 +129,7 @@ def changed_groups(
         slices: The slices of the new state.
         is_altered: True if the columns change. Every file group changes then.
     """
-    by_group = {one.group_id: one for one in slices}
+    by_group = {file_slice.group_id: file_slice for file_slice in slices}
     changed = []
     for group in placed.keys() | by_group.keys():
         known = placed.get(group)
@@ -156,11 +156,13 @@ def slice_steps(
     Raises Corrupt, Unsupported, and Missing if files were deleted meanwhile.
     """
     chosen = set(groups)
-    new = [one for one in slices if one.group_id in chosen]
-    imported = importer.source.each(partial(importer.import_slice, one) for one in new)
+    new = [file_slice for file_slice in slices if file_slice.group_id in chosen]
+    imported = importer.source.each(
+        partial(importer.import_slice, file_slice) for file_slice in new
+    )
     by_group = dict[GroupId, ImportedSlice]()
-    for number, one in enumerate(imported, 1):
-        by_group[one.file_slice.group_id] = one
+    for number, imported_slice in enumerate(imported, 1):
+        by_group[imported_slice.file_slice.group_id] = imported_slice
         if progress is not None:
             progress(number)
     return [

@@ -361,7 +361,11 @@ class ImportedStorage(Storage):
             schema: Its columns, if they were loaded.
         """
         if self._base_only:
-            slices = [replace(one, logs=()) for one in state.slices if one.base is not None]
+            slices = [
+                replace(file_slice, logs=())
+                for file_slice in state.slices
+                if file_slice.base is not None
+            ]
             state = replace(state, slices=slices)
         if self._metadata is None:
             self._metadata = Metadata(self._copy())

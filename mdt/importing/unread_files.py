@@ -77,9 +77,10 @@ class UnreadFiles:
         except (Corrupt, Missing, Unsupported):
             return None
         slices = []
-        for one in state.slices:
-            if one.base is None or one.logs or one.base.name in files[one.partition]:
-                slices.append(one)
+        for file_slice in state.slices:
+            base, partition = file_slice.base, file_slice.partition
+            if base is None or file_slice.logs or base.name in files[partition]:
+                slices.append(file_slice)
         left_out = self.visible - _count_visible(groups, self.timeline, self.replaced)
         total = len(state.slices) + left_out
         if len(slices) > _PART_MAX * total or self.read + len(slices) > total:
@@ -162,7 +163,7 @@ def log_bytes(source: Storage, table: TableProperties, timeline: Timeline, files
         if of_partition:
             logs[partition] = of_partition
     state = state_of(source, table, timeline, _with_groups_of(files, logs))
-    return sum(log.size for one in state.slices for log in one.logs)
+    return sum(log.size for file_slice in state.slices for log in file_slice.logs)
 
 
 def load_unread(

@@ -89,7 +89,7 @@ class _Search:
             return
         texts, verdict = pa.array(keys, pa.string()), np.ones(snapshot.numbered, np.bool_)
         segments = map(snapshot.segment, numbers)
-        tests = (partial(_may_have, state.metadata, one, texts) for one in segments)
+        tests = (partial(_may_have, state.metadata, segment, texts) for segment in segments)
         verdict[numbers] = list(state.metadata.storage.each(tests))
         detail = "Bloom filters of record keys in footers"
         state.note("bloom_filter", verdict, len(numbers), detail)

@@ -215,7 +215,7 @@ class TableIndex:
                 if isinstance(error, MdtError) and not isinstance(error, Corrupt):
                     raise
                 if len(part) > 1:
-                    return [one for single in part for one in answer([single])]
+                    return [verdict for single in part for verdict in answer([single])]
                 self.errors.append(str(error) or type(error).__name__)
                 return [None]
 
@@ -226,7 +226,7 @@ class TableIndex:
         size = -(-len(shards) // REMOTE_THREADS)
         parts = [range(at, min(at + size, len(shards))) for at in range(0, len(shards), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:
-            return [one for part in pool.map(answer, parts) for one in part]
+            return [verdict for part in pool.map(answer, parts) for verdict in part]
 
 
 def _parts(

@@ -135,7 +135,11 @@ def new_partitions(
     """
     missing = list(partitions)
     if not snapshot.is_shared:
-        missing = [one for one in partitions if not snapshot.file_groups.has_partition(one)]
+        missing = [
+            partition
+            for partition in partitions
+            if not snapshot.file_groups.has_partition(partition)
+        ]
 
     def put(partition: str) -> None:
         content = properties.partition_metadata(claim.instant, partition_depth(partition))

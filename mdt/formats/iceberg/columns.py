@@ -81,8 +81,8 @@ def _names(columns: Sequence[Column], first: int) -> list[Any]:
     mapping = []
     for name, (column, *former) in of_names.items():
         names = {"field-id": first + column.id, "names": [name]}
-        same = [column, *(one for one in former if one.id == column.id)]
-        inner = _names([child for one in same for child in one.children], first)
+        same = [column, *(field for field in former if field.id == column.id)]
+        inner = _names([child for field in same for child in field.children], first)
         if pa.types.is_list(column.type):
             inner[0]["names"] = [_LIST_ELEMENT]
         mapping.append({**names, "fields": inner} if inner else names)

@@ -112,7 +112,9 @@ class IndexGroup:
         in_base = 0 if self.base is None else self.base.count
         if not self.blocks:
             return in_base
-        sizes = (len(one) if isinstance(one, pa.Array) else one[0].count for one in self.blocks)
+        sizes = (
+            len(block) if isinstance(block, pa.Array) else block[0].count for block in self.blocks
+        )
         if sum(sizes) > changes_max:
             raise Unsupported(f"the log files in {self.path} have more than {changes_max} records")
         changed = self.records(HFile.all, decode, base=False)
@@ -167,7 +169,9 @@ class IndexPartition:
         Several are read at once. Raises Corrupt, Missing, and Unsupported.
         """
         slices = chain.from_iterable(self._slices.values())
-        return self._objects.each(partial(self._act, act, one) for one in slices)
+        return self._objects.each(
+            partial(self._act, act, slices_of_group) for slices_of_group in slices
+        )
 
     def _act(self, act: Callable[[IndexGroup], T], file_slice: FileSlice) -> T:
         return act(self._load(file_slice))
@@ -185,7 +189,7 @@ class IndexPartition:
             base = hfile.open_object(self._objects, path, file_slice.base.size)
         blocks = load_live_blocks(self._objects, state, file_slice, self._pending, all_known=True)
         return IndexGroup(
-            self._path, base, tuple(open_block(one.block, one.path) for one in blocks)
+            self._path, base, tuple(open_block(block.block, block.path) for block in blocks)
         )
 
 
@@ -199,11 +203,11 @@ def numbered_slices(state: TableState, path: str) -> dict[str, list[FileSlice]]:
     Raises Corrupt if a file group is missing, is there twice, or has an unknown name.
     """
     numbered: dict[str, dict[int, FileSlice]] = {}
-    for one in state.slices:
-        match = _FILE_ID.fullmatch(one.file_id)
+    for file_slice in state.slices:
+        match = _FILE_ID.fullmatch(file_slice.file_id)
         if match is None:
-            raise Corrupt(f"unknown file group {one.file_id[:200]!r}", path=path)
-        numbered.setdefault(match[1], {})[int(match[2])] = one
+            raise Corrupt(f"unknown file group {file_slice.file_id[:200]!r}", path=path)
+        numbered.setdefault(match[1], {})[int(match[2])] = file_slice
     if sum(map(len, numbered.values())) < len(state.slices):
         raise Corrupt("two file groups have the same number", path=path)
     for prefix, slices in numbered.items():

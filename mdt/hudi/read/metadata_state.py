@@ -109,7 +109,9 @@ class MetadataTable:
         for file in data.of_action(_RESTORE):
             end = file.completion
             if self.table.layout == 1:
-                end = min((one.time for one in data.files if one.time > file.time), default=_END)
+                end = min(
+                    (other.time for other in data.files if other.time > file.time), default=_END
+                )
             during = [
                 own
                 for own in self._completed().values()
@@ -249,7 +251,7 @@ def load_live_blocks(
     for log in file_slice.logs:
         path = f"{FOLDER}/{file_slice.path(log)}"
         of_log = load_blocks(objects, path, log.size)
-        if all_known and sum(one.block.length for one in of_log) != log.size:
+        if all_known and sum(block.block.length for block in of_log) != log.size:
             raise Corrupt("a log file has a torn block", path=path)
         blocks += of_log
     if all_known:
@@ -263,16 +265,16 @@ def _require_known(
     blocks: Collection[LogBlock], timeline: Timeline, pending: Collection[str]
 ) -> None:
     """Raise Corrupt for a block whose instant is not completed, pending or rolled back."""
-    headers = [one.block.header for one in blocks if one.block.kind == COMMAND]
+    headers = [block.block.header for block in blocks if block.block.kind == COMMAND]
     rolled_back = {header.get(TARGET_INSTANT_TIME) for header in headers}
-    for one in blocks:
-        time = one.instant
+    for block in blocks:
+        time = block.instant
         is_known = timeline.is_completed(time) or time in timeline.pending or time in pending
-        if one.block.kind != COMMAND and not is_known and time not in rolled_back:
+        if block.block.kind != COMMAND and not is_known and time not in rolled_back:
             raise Corrupt(
                 f"a log block has the unknown instant {time[:60]!r}",
-                path=one.path,
-                offset=one.block.offset,
+                path=block.path,
+                offset=block.block.offset,
             )
 
 

@@ -61,7 +61,7 @@ class Renaming:
     def names_in_file(self, names: Sequence[str]) -> list[str]:
         """Return the names under which a file may have the columns ``names`` of today."""
         numbers = {self.columns[name] for name in names if name in self.columns}
-        older = [one.name for one in self.in_file if one.number in numbers]
+        older = [field.name for field in self.in_file if field.number in numbers]
         return list(dict.fromkeys((*names, *older)))
 
     def apply(self, rows: pa.Table, path: str) -> pa.Table:
@@ -176,14 +176,14 @@ def load_history(
     missing = set(columns).difference(column.name for column in newest)
     if missing:
         raise Corrupt(f"the schema has no column {min(missing)!r}", path=commit.path)
-    names = {one.number: one.name for _, one in _walk(newest)}
+    names = {field.number: field.name for _, field in _walk(newest)}
     numbers = {column.name: column.number for column in newest}
     renamings = list[Renaming | None]()
     versions = sorted(schemas.items())
     for _, in_file in versions:
         is_renamed = _is_ambiguous(newest, in_file)
         renamings.append(Renaming(in_file, names, numbers) if is_renamed else None)
-    of_paths = {path: one.number for path, one in _walk(newest)}
+    of_paths = {path: field.number for path, field in _walk(newest)}
     return SchemaHistory(tuple(since for since, _ in versions), tuple(renamings), of_paths)
 
 
@@ -213,10 +213,10 @@ def _is_ambiguous(*schemas: Sequence[NumberedField]) -> bool:
     """Return True if a column was renamed, or dropped and added again."""
     name_of, number_of = dict[int, str](), dict[str, int]()
     for schema in schemas:
-        for path, one in _walk(schema):
-            if name_of.setdefault(one.number, path) != path:
+        for path, field in _walk(schema):
+            if name_of.setdefault(field.number, path) != path:
                 return True
-            if number_of.setdefault(path, one.number) != one.number:
+            if number_of.setdefault(path, field.number) != field.number:
                 return True
     return False
 
@@ -228,9 +228,9 @@ def _children(schema: Fields, type: Any, depth: int = 0) -> Iterator[NumberedFie
     if depth > AVRO_SCHEMA_DEPTH_MAX:
         raise Corrupt("the schema has too many levels", path=schema.path)
     fields = Fields(type, schema.path)
-    for one in fields.records("fields"):
-        children = _children(schema, one.values.get("type"), depth + 1)
-        yield NumberedField(one.number("id"), one.text("name"), tuple(children))
+    for child in fields.records("fields"):
+        children = _children(schema, child.values.get("type"), depth + 1)
+        yield NumberedField(child.number("id"), child.text("name"), tuple(children))
     for number, part in _PARTS:
         if part in type:
             children = _children(schema, type[part], depth + 1)

@@ -22,7 +22,7 @@ def decode_compaction_plan(data: bytes, path: str) -> list[GroupId]:
     Raises Corrupt, with ``path``.
     """
     operations = Fields(read_record(data, path), path).records("operations")
-    return [(one.text("partitionPath"), one.text("fileId")) for one in operations]
+    return [(operation.text("partitionPath"), operation.text("fileId")) for operation in operations]
 
 
 def decode_clean(data: bytes, path: str) -> Mapping[str, frozenset[str]]:

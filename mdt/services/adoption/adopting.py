@@ -111,7 +111,7 @@ def plan_adoption(
     refuse(table)
     _require_writable(table)
     state = load_state(storage, table)
-    files = (file for one in state.slices for file in (one.base, *one.logs))
+    files = (file for file_slice in state.slices for file in (file_slice.base, *file_slice.logs))
     require_names(file.name for file in files if file is not None)
     schema = load_schema(storage, state)
     columns, key = data_columns(schema.columns), table.key_fields
@@ -155,9 +155,11 @@ def plan_adoption(
     definition = definition.with_options({FORMATS_OPTION: None})
     refuse_folders(storage, definition, all_formats)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
-    bases = [one.base.size for one in state.slices if one.base is not None]
-    logs = [log.size for one in state.slices for log in one.logs]
-    instants = {one.base.instant for one in state.slices if one.base is not None}
+    bases = [file_slice.base.size for file_slice in state.slices if file_slice.base is not None]
+    logs = [log.size for file_slice in state.slices for log in file_slice.logs]
+    instants = {
+        file_slice.base.instant for file_slice in state.slices if file_slice.base is not None
+    }
     plan = AdoptionPlan(
         len(state.slices),
         sum(bases),
@@ -256,7 +258,7 @@ def _buckets(state: TableState) -> int:
     The ids of its file groups begin with the number of their bucket in eight digits. There may be
     more buckets without rows.
     """
-    numbers = [_BUCKET.match(one.file_id) for one in state.slices]
+    numbers = [_BUCKET.match(file_slice.file_id) for file_slice in state.slices]
     return max((int(number[1]) + 1 for number in numbers if number), default=0) * all(numbers)
 
 

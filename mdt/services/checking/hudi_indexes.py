@@ -133,9 +133,9 @@ class IndexCheck:
         """Yield a text for each column of a file whose statistics exclude some of its values."""
         for (name, column), ranges in self._columns.items():
             statistics = self._statistics[name, column]
-            rows, nulls = (sum(one[place] for one in ranges) for place in (2, 3))
+            rows, nulls = (sum(bounds[place] for bounds in ranges) for place in (2, 3))
             lows, highs = (
-                [one[place] for one in ranges if one[place].is_valid] for place in (0, 1)
+                [bounds[place] for bounds in ranges if bounds[place].is_valid] for place in (0, 1)
             )
             where = f"{column!r} of {name}"
             if nulls and not statistics.nulls:
@@ -146,7 +146,7 @@ class IndexCheck:
             if bounds is None:
                 continue
             for values, is_inside in ((lows, bounds[0].__le__), (highs, bounds[1].__ge__)):
-                outside = [one for one in values if _is_outside(one, is_inside)]
+                outside = [value for value in values if _is_outside(value, is_inside)]
                 if outside:
                     yield f"{where} has {outside[0].as_py()!r}"
 

@@ -71,8 +71,12 @@ def compare_slices(source: Storage) -> Iterator[Problem]:
     by_listing = load_state(source, table, files=load_files(source))
     if by_metadata.timeline.files != by_listing.timeline.files:
         return
-    listed = {(one.partition, one.file_id): one for one in by_listing.slices}
-    named = {(one.partition, one.file_id): one for one in by_metadata.slices}
+    listed = {
+        (file_slice.partition, file_slice.file_id): file_slice for file_slice in by_listing.slices
+    }
+    named = {
+        (file_slice.partition, file_slice.file_id): file_slice for file_slice in by_metadata.slices
+    }
     for group in sorted(listed.keys() | named.keys()):
         if _differ(source, by_listing, listed.get(group), named.get(group)):
             partition, file_id = group
@@ -101,7 +105,7 @@ def _differ(
     for log in listed.logs:
         blocks += load_blocks(source, listed.path(log), log.size)
     unnamed = {listed.path(log) for log in listed.logs if log not in logs}
-    return any(one.path in unnamed for one in live_blocks(blocks, state.timeline.is_completed))
+    return any(block.path in unnamed for block in live_blocks(blocks, state.timeline.is_completed))
 
 
 def _names(file_slice: FileSlice | None) -> str:
