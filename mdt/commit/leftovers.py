@@ -98,7 +98,7 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
     pending += _outdated_markers(
         listing,
         (snapshot.instants | snapshot.log.dead_instants) - claimed,
-        snapshot.retention.instant,
+        "" if snapshot.is_shared else snapshot.retention.instant,
     )
     foreign = any(
         instant.time not in recorded
@@ -176,7 +176,7 @@ def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
 
 def _outdated_markers(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
     """Return the paths of markers and heartbeats whose instants are in ``ended`` or not after
-    ``archived``.
+    ``archived``, which is "" beside other writers, because they may have left older ones.
     """
     outdated = []
     for info in listing:

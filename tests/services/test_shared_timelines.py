@@ -8,6 +8,7 @@ from other_writer import OtherWriter
 from shared_tables import batch, other_table, rows_of
 
 import mdt
+from mdt.metadata.files import paths
 from mdt.services.reclaiming import archiving, cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -71,6 +72,20 @@ def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
     theirs.upsert(batch([5], 1000))
     ours.upsert(batch([6], 1000))
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
+@pytest.mark.usefixtures("short_log")
+def test_an_old_heartbeat_of_another_writer_is_left_to_it():
+    """A restore of Hudi removes a pending instant, and not its heartbeat."""
+    storage, before, _ = with_old_instants("MERGE_ON_READ", 9)
+    heartbeat = paths.heartbeat(min(before)[:17])
+    storage.create(heartbeat, b"")
+    ours = mdt.open(storage)
+    ours.clean(retain_commits=1)
+    assert ours.snapshot().retention.instant > heartbeat[-17:]
+    assert ours.check().ok
+    ours.abort()
+    assert storage.size(heartbeat) == 0
 
 
 @pytest.mark.usefixtures("short_log")
