@@ -185,19 +185,19 @@ class KeyIndexConformance:
     ) -> None:
         """Keys are found in their partition. No pair crosses partitions."""
         requested = [*absent, *inserted.keys]
-        of_key = data.draw(
+        key_places = data.draw(
             st.lists(st.integers(0, 2), min_size=len(requested), max_size=len(requested))
         )
-        of_group = data.draw(st.lists(st.integers(-1, 2), min_size=GROUPS, max_size=GROUPS))
-        self._check_within(inserted, requested, of_key, of_group)
+        group_places = data.draw(st.lists(st.integers(-1, 2), min_size=GROUPS, max_size=GROUPS))
+        self._check_within(inserted, requested, key_places, group_places)
 
     def test_locate_within_places_of_a_large_key_part(self) -> None:
         """Tests a group per partition, and several groups in a partition."""
         inserted = _large()
         numbers = list(range(len(inserted.keys)))
-        for of_group in (list(range(GROUPS)), [0] * (GROUPS - 1) + [1], [-1] * GROUPS):
+        for group_places in (list(range(GROUPS)), [0] * (GROUPS - 1) + [1], [-1] * GROUPS):
             self._check_within(
-                inserted, inserted.keys, [number % GROUPS for number in numbers], of_group
+                inserted, inserted.keys, [number % GROUPS for number in numbers], group_places
             )
 
     def test_one_key_at_a_time_answers_as_all_together(self) -> None:
@@ -331,19 +331,23 @@ class KeyIndexConformance:
         return _pair_set(candidates, len(requested))
 
     def _check_within(
-        self, inserted: Inserts, requested: list[str], of_key: list[int], of_group: list[int]
+        self,
+        inserted: Inserts,
+        requested: list[str],
+        key_places: list[int],
+        group_places: list[int],
     ) -> None:
-        places = np.array(of_key, np.int64), np.array(of_group, np.int64)
+        places = np.array(key_places, np.int64), np.array(group_places, np.int64)
         candidates = self.index.locate_within(self._build(inserted), *hashed(requested), *places)
         _check_candidates(candidates, len(requested), GROUPS)
         pairs = set(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
-        assert all(of_key[key] == of_group[group] for key, group in pairs), (
+        assert all(key_places[key] == group_places[group] for key, group in pairs), (
             "a pair crosses partitions"
         )
         expected = {
             (key, group)
             for key, group in truth(inserted, requested)
-            if of_key[key] == of_group[group]
+            if key_places[key] == group_places[group]
         }
         assert _pair_set(candidates, len(requested)) >= expected
 

@@ -119,8 +119,8 @@ class BucketKeyIndex(KeyIndex):
         """See :meth:`indexes.base.KeyIndex.buckets`."""
         count = np.full(len(keys), self.count, np.uint32)
         if self.rules and len(keys):
-            paths, of_key = distinct_texts(partition)
-            count = self._counts(paths)[of_key]
+            paths, path_of_key = distinct_texts(partition)
+            count = self._counts(paths)[path_of_key]
         return (_hashes(keys, self.fields) % count).astype(np.int64)
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:

@@ -67,8 +67,10 @@ def profile_of(
     if not members:
         return b""
     remaining = iter(snapshot.files.segments(np.concatenate(members)))
-    of_groups = (list(islice(remaining, len(of_group))) for of_group in members)
-    slices = [(files[0].partition, files[0].file_id, slice_instant(files)) for files in of_groups]
+    files_by_group = (list(islice(remaining, len(of_group))) for of_group in members)
+    slices = [
+        (files[0].partition, files[0].file_id, slice_instant(files)) for files in files_by_group
+    ]
     return encode_profile(txn, operation_type(operation), slices)
 
 

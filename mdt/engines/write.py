@@ -263,14 +263,14 @@ def findings_of(counted: Sequence[Mapping[str, Any]]) -> Findings:
     Absent keys are known after the write. Only tasks know which newer rows made others late.
     """
     inserts: dict[Place, int] = {}
-    of_kind: dict[int, Counter[int]] = {kind: Counter() for kind in range(BURIED + 1)}
+    counts_by_kind: dict[int, Counter[int]] = {kind: Counter() for kind in range(BURIED + 1)}
     for row in counted:
         kind, group = row["__mdt_kind"], row["__mdt_group"]
-        of_kind[kind][group] += row["rows"]
+        counts_by_kind[kind][group] += row["rows"]
         if kind == INSERT:
             place = row["__mdt_partition"], group
             inserts[place] = inserts.get(place, 0) + row["rows"]
-    rows = {kind: groups.total() for kind, groups in of_kind.items()}
+    rows = {kind: groups.total() for kind, groups in counts_by_kind.items()}
     written = [row for row in counted if row["__mdt_kind"] < DROPPED]
     counts = {
         "inserted": rows[INSERT] + rows[RETURN] - rows[DELETE],
@@ -281,10 +281,10 @@ def findings_of(counted: Sequence[Mapping[str, Any]]) -> Findings:
     }
     return Findings(
         inserts,
-        of_kind[UPDATE] + of_kind[FALLING],
-        of_kind[DELETE] + of_kind[FURTHER],
-        of_kind[RETURN],
-        of_kind[FALLING],
+        counts_by_kind[UPDATE] + counts_by_kind[FALLING],
+        counts_by_kind[DELETE] + counts_by_kind[FURTHER],
+        counts_by_kind[RETURN],
+        counts_by_kind[FALLING],
         {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0},
         counts,
         sum(row["total"] for row in written) / max(1, sum(row["rows"] for row in written)),

@@ -251,8 +251,8 @@ def _twin_file(
         if number is None or number in removed:
             dead.add_range(first, first + rows)
             continue
-        of_block = (snapshot.vector(number) or _NO_DEAD) | (deleted or {}).get(number, _NO_DEAD)
-        dead |= of_block.shift(first)
+        block_dead = (snapshot.vector(number) or _NO_DEAD) | (deleted or {}).get(number, _NO_DEAD)
+        dead |= block_dead.shift(first)
     return DataFile(twin.path, twin.partition, twin.size, twin.rows, dead, twin.stats)
 
 
@@ -266,9 +266,9 @@ def _stats_of_record(
     names = {definition.statistics_name(name): name for name in definition.schema.names}
     rows = from_table(stats.select(STATS_SCHEMA.names))
     ordinals, columns = stats["segment"].to_pylist(), stats["column"].to_pylist()
-    for ordinal, column, of_column in zip(ordinals, columns, rows, strict=True):
+    for ordinal, column, column_stats in zip(ordinals, columns, rows, strict=True):
         if column in names:
-            of_file.setdefault(ordinal, {})[names[column]] = of_column
+            of_file.setdefault(ordinal, {})[names[column]] = column_stats
     return of_file
 
 

@@ -107,14 +107,14 @@ class Twins:
 
         Raises Corrupt if a log file is damaged, and Missing.
         """
-        of_partition: dict[str, list[dict[str, Any]]] = {}
+        rows_by_partition: dict[str, list[dict[str, Any]]] = {}
         for row in record.table("files").to_pylist():
             if row["kind"] == LOG and row["rows"]:
-                of_partition.setdefault(row["partition"], []).append(row)
+                rows_by_partition.setdefault(row["partition"], []).append(row)
         twins = []
-        for partition, files in sorted(of_partition.items()):
-            of_files = [stats.get(row["segment"], {}) for row in files]
-            twins.append(self._new(record.seq, partition, files, _merged(of_files)))
+        for partition, files in sorted(rows_by_partition.items()):
+            file_stats = [stats.get(row["segment"], {}) for row in files]
+            twins.append(self._new(record.seq, partition, files, _merged(file_stats)))
         return twins
 
     def find(self, snapshot: Snapshot, numbers: Iterable[int]) -> list[Twin]:
@@ -141,7 +141,7 @@ class Twins:
         data = list(self._storage.each(partial(self._block, row) for row in files))
         first = seq * SEGMENTS_PER_COMMIT_MAX
         segments = [(first + row["segment"], row["rows"]) for row in files]
-        texts = {name: pack(of_column).hex() for name, of_column in stats.items()}
+        texts = {name: pack(column_stats).hex() for name, column_stats in stats.items()}
         entries = {_BLOCKS: _compact(segments), _STATS: _compact(texts)}
         content = join(data, {**entries, _CRC: _crc(entries), **CALENDAR}, path)
         twin = Twin(path, partition, sum(map(len, content)), _with_positions(segments), stats)
@@ -202,12 +202,12 @@ def _segments(stored: Any, seq: int, rows: int) -> list[tuple[int, int]]:
     """Return (segment, rows) of each block of a commit. Raises ValueError or TypeError for a list
     that does not describe a file of ``rows`` rows.
     """
-    segments = [(segment, of_block) for segment, of_block in stored]
-    for segment, of_block in segments:
-        is_number = type(segment) is int and type(of_block) is int
-        if not is_number or segment // SEGMENTS_PER_COMMIT_MAX != seq or of_block <= 0:
-            raise ValueError(f"a block [{segment!r}, {of_block!r}]")
-    if sum(of_block for _, of_block in segments) != rows:
+    segments = [(segment, count) for segment, count in stored]
+    for segment, count in segments:
+        is_number = type(segment) is int and type(count) is int
+        if not is_number or segment // SEGMENTS_PER_COMMIT_MAX != seq or count <= 0:
+            raise ValueError(f"a block [{segment!r}, {count!r}]")
+    if sum(count for _, count in segments) != rows:
         raise ValueError("blocks with another number of rows")
     return segments
 

@@ -193,7 +193,7 @@ def stack(tables: Sequence[pa.Table]) -> pa.Table:
     dictionaries.
     """
     types = [table.schema.types for table in tables]
-    plain = [len(set(of_column)) > 1 for of_column in zip(*types, strict=True)]
+    plain = [len(set(column_types)) > 1 for column_types in zip(*types, strict=True)]
     return pa.concat_tables([_decode(table, plain) for table in tables])
 
 

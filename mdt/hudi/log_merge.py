@@ -122,8 +122,8 @@ def rank(base: Events, log: Events) -> RankedLog:
     base_row = np.full(len(encoded.dictionary), -1)
     base_row[base_key.drop_null().to_numpy()[::-1]] = rivals[::-1]
     columns = [
-        pa.chunked_array([of_base.take(pa.array(rivals)), of_log])
-        for of_base, of_log in zip(base.ordering, log.ordering, strict=True)
+        pa.chunked_array([base_values.take(pa.array(rivals)), log_values])
+        for base_values, log_values in zip(base.ordering, log.ordering, strict=True)
     ]
     ranks = _ranks(columns, np.append(base.is_delete[rivals], log.is_delete))
     base_rank = np.full(len(base), -1)

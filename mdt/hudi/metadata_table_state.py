@@ -192,9 +192,9 @@ def _files_by_partition(
     files = {}
     for file_id, sizes in sizes_of.items():
         group = Group(RECORD_INDEX, file_id, INDEX_SCHEMA)
-        of_group = _files_of(layout, group, ends, sizes, first)
-        if of_group.slice is not None or any(map(_LOG.fullmatch, sizes)):
-            files[group] = of_group
+        group_files = _files_of(layout, group, ends, sizes, first)
+        if group_files.slice is not None or any(map(_LOG.fullmatch, sizes)):
+            files[group] = group_files
     return files
 
 

@@ -160,9 +160,9 @@ def statistics(by_ordinal: Mapping[int, ImportedFile], schema: pa.Schema) -> pa.
         if not supports(field.type):
             continue
         parts = _parts(files, leaves, path, field.type)
-        for segment, of_file in zip(by_ordinal, parts, strict=True):
-            known = [part for part in of_file if part is not None]
-            if not known or len(known) < len(of_file):
+        for segment, file_parts in zip(by_ordinal, parts, strict=True):
+            known = [part for part in file_parts if part is not None]
+            if not known or len(known) < len(file_parts):
                 continue
             more = [column_stats.merge(known), *(known if len(known) > 1 else ())]
             stats += more

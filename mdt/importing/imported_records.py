@@ -72,16 +72,16 @@ def changed_rows(
     old, new = list[_Rows](), list[_Rows]()
     for step in steps:
         if step.old is not None:
-            of_slice = step.old.slice
+            imported_slice = step.old.slice
             removed_rows = dict[PartKey, BitMap]()
             for part, _ in step.removed:
                 dead = step.old.dead.get(part.key, BitMap())
-                removed_rows[part.key] = _live_rows(part, of_slice) - dead
-            for part in of_slice.parts:
+                removed_rows[part.key] = _live_rows(part, imported_slice) - dead
+            for part in imported_slice.parts:
                 segment = step.old.segments[part.key]
                 positions = step.vectors.get(segment, removed_rows.get(part.key))
                 if positions:
-                    old.append(_Rows(segment, part, of_slice, positions))
+                    old.append(_Rows(segment, part, imported_slice, positions))
         for part in step.added:
             assert step.new is not None, "only new slices have added files"
             new.append(_Rows(len(new), part, step.new, _live_rows(part, step.new)))
@@ -155,7 +155,7 @@ class _Rows:
 
     segment: int
     part: ImportedPart
-    of_slice: ImportedSlice
+    imported_slice: ImportedSlice
     positions: BitMap
     _ids: pa.Array | None = None
 
@@ -164,7 +164,7 @@ class _Rows:
         if self._ids is None:
             self._ids = _NO_IDS
             if self.positions:
-                ids = self.of_slice.row_ids(self.part, source, merged)
+                ids = self.imported_slice.row_ids(self.part, source, merged)
                 self._ids = ids.take(_indices(self.positions))
         if self._ids.null_count:
             raise Unsupported(
@@ -185,10 +185,10 @@ def _indices(positions: BitMap) -> pa.Array:
     return pa.array(np.asarray(positions.to_array()).astype(np.int64))
 
 
-def _live_rows(part: ImportedPart, of_slice: ImportedSlice) -> BitMap:
+def _live_rows(part: ImportedPart, imported_slice: ImportedSlice) -> BitMap:
     """Return the positions of the live rows of a file."""
     rows = BitMap(range(part.rows))
-    return rows - of_slice.dead if part.kind == BASE else rows
+    return rows - imported_slice.dead if part.kind == BASE else rows
 
 
 def _present(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

@@ -185,8 +185,8 @@ def placed_slices(
     for number, row in zip(numbers.tolist(), rows, strict=True):
         files.setdefault((row["partition"], row["file_id"]), []).append((number, row))
     return {
-        group: _placed(snapshot, group, of_group, is_settled=group not in unsettled)
-        for group, of_group in files.items()
+        group: _placed(snapshot, group, group_files, is_settled=group not in unsettled)
+        for group, group_files in files.items()
     }
 
 
@@ -228,8 +228,8 @@ def _placed(
     if base is not None:  # log files that came while a compaction was pending name an older one
         base_instant = base.instant
     file_slice = FileSlice(*group, base_instant, base, ordered)
-    of_slice = ImportedSlice(file_slice, tuple(parts), dead, is_settled)
-    return PlacedSlice(of_slice, segments, dead_rows)
+    imported_slice = ImportedSlice(file_slice, tuple(parts), dead, is_settled)
+    return PlacedSlice(imported_slice, segments, dead_rows)
 
 
 _COLUMNS = (

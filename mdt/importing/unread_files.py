@@ -117,12 +117,12 @@ class UnreadFiles:
 
 def _with_groups_of(files: Files, chosen: Files) -> Files:
     """Return all files of the file groups of the ``chosen`` ones."""
-    of_groups = {}
+    group_files = {}
     for partition, names in chosen.items():
         groups = set(map(_group, names))
         sizes = files[partition].items()
-        of_groups[partition] = {name: size for name, size in sizes if _group(name) in groups}
-    return of_groups
+        group_files[partition] = {name: size for name, size in sizes if _group(name) in groups}
+    return group_files
 
 
 def _group(name: str) -> str:
@@ -159,9 +159,9 @@ def log_bytes(source: Storage, table: TableProperties, timeline: Timeline, files
     """Return the size of the log files in the newest slices. Raises Corrupt and Missing."""
     logs = {}
     for partition, sizes in files.items():
-        of_partition = {name: size for name, size in sizes.items() if name.startswith(_LOG)}
-        if of_partition:
-            logs[partition] = of_partition
+        partition_logs = {name: size for name, size in sizes.items() if name.startswith(_LOG)}
+        if partition_logs:
+            logs[partition] = partition_logs
     state = state_of(source, table, timeline, _with_groups_of(files, logs))
     return sum(log.size for file_slice in state.slices for log in file_slice.logs)
 

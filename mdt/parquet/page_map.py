@@ -126,10 +126,10 @@ class PageMap:
         """
         first = run_starts(count)
         column = np.arange(len(names)) << 32
-        of_column = count
+        page_counts = count
         if len(count):
-            of_column = np.add.reduceat(count, np.arange(0, len(count), groups))
-        keys = np.repeat(column, of_column) | row
+            page_counts = np.add.reduceat(count, np.arange(0, len(count), groups))
+        keys = np.repeat(column, page_counts) | row
         before = np.zeros(len(size) + 1, np.int64)
         np.cumsum(size, out=before[1:])
         page_map = cls(

@@ -180,15 +180,17 @@ class PositionSearch:
         row_groups = np.maximum(
             numbers(pc.list_value_length(files["row_group_rows"])).astype(np.int64), 1
         )
-        of_row_groups = _verdict(
+        row_group_verdicts = _verdict(
             usable,
             conjunct,
             int(row_groups.sum()),
             lambda candidate, leaf: candidate.row_group_verdicts(leaf, file_numbers, row_groups),
         )
         verdict = np.ones(len(file_numbers), np.bool_)
-        of_file = np.split(of_row_groups, np.cumsum(row_groups)[:-1])
-        for n, (file, remaining) in enumerate(zip(file_numbers.tolist(), of_file, strict=True)):
+        file_verdicts = np.split(row_group_verdicts, np.cumsum(row_groups)[:-1])
+        for n, (file, remaining) in enumerate(
+            zip(file_numbers.tolist(), file_verdicts, strict=True)
+        ):
             previous = self.state.row_groups.get(file, np.ones(len(remaining), np.bool_))
             narrowed = remaining & previous
             verdict[n] = narrowed.any()

@@ -95,10 +95,10 @@ class TableIndex:
     def _in_rounds(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
         """Test each form of ``leaf`` on the files that the previous forms left, bool[parts]."""
         verdict = np.ones(int(parts.sum()), np.bool_)
-        of_part = np.repeat(np.arange(len(files)), parts)
+        file_of_part = np.repeat(np.arange(len(files)), parts)
         for form in self._forms(leaf):
-            remaining = np.unique(of_part[verdict])
-            selected = np.isin(of_part, remaining)
+            remaining = np.unique(file_of_part[verdict])
+            selected = np.isin(file_of_part, remaining)
             verdict[selected] &= self._verdicts(form, files[remaining], parts[remaining])
         return verdict
 
@@ -112,11 +112,11 @@ class TableIndex:
         covered = np.flatnonzero(self.covered[files])
         rows = ShardRows.from_files(self.state.snapshot, files[covered])
         counts = parts[covered].tolist()
-        of_shard = [counts[start:stop] for start, stop in pairwise(rows.start.tolist())]
+        rows_by_shard = [counts[start:stop] for start, stop in pairwise(rows.start.tolist())]
 
         def question(shards: Sequence[tuple[Summary, int]]) -> list[BoolArray | None]:
             parts_by_file = [
-                _parts(summary, rows.ranges[at], of_shard[at]) for summary, at in shards
+                _parts(summary, rows.ranges[at], rows_by_shard[at]) for summary, at in shards
             ]
             answers = self.index.prune(list(chain.from_iterable(parts_by_file)), leaf, self._type())
             if len(answers) != sum(map(len, parts_by_file)):
@@ -131,7 +131,7 @@ class TableIndex:
         answers = self._ask(rows.shards, question)
         verdicts = [
             np.ones(sum(counts), np.bool_) if answer is None else answer
-            for answer, counts in zip(answers, of_shard, strict=True)
+            for answer, counts in zip(answers, rows_by_shard, strict=True)
         ]
         if verdicts:
             verdict[np.repeat(self.covered[files], parts)] = np.concatenate(verdicts)

@@ -64,11 +64,11 @@ def matching_of(
             for part in together
             for places in _matching_candidates(metadata, snapshot, predicate, part, threads)
         ]
-    of_file: dict[int, list[Int64Array]] = {}
+    positions_by_file: dict[int, list[Int64Array]] = {}
     for file, positions in matches:
         if len(positions):
-            of_file.setdefault(file, []).append(positions)
-    return [(file, np.concatenate(parts)) for file, parts in of_file.items()]
+            positions_by_file.setdefault(file, []).append(positions)
+    return [(file, np.concatenate(parts)) for file, parts in positions_by_file.items()]
 
 
 def places_of(matches: list[FileRows]) -> Int64Array:

@@ -298,13 +298,13 @@ def _field_at(tree: _Node, path: str) -> tuple[_Node, _Node]:
 
 def _refuse_fixed(definition: TableDefinition, alteration: Alteration, tree: _Node) -> None:
     orders = "is an ordering field, and values in older files would have to be compared again"
-    of_key = "is part of the record key, which is stored with every row"
-    of_partition = (
+    key_reason = "is part of the record key, which is stored with every row"
+    partition_reason = (
         "is a partition column, whose values are directory names, so every file would have to move"
     )
     reasons = dict.fromkeys(definition.ordering, orders)
-    reasons |= dict.fromkeys(definition.key, of_key)
-    reasons |= dict.fromkeys(definition.partition_by, of_partition)
+    reasons |= dict.fromkeys(definition.key, key_reason)
+    reasons |= dict.fromkeys(definition.partition_by, partition_reason)
     for path in (*alteration.drop, *alteration.rename, *alteration.widen, *alteration.nullable):
         nodes = _path_to(tree, path)
         name = _split_path(path)[0]
@@ -408,14 +408,17 @@ def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def _reorder(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
-    of_name = {node.name: node for node in roots}
-    unknown = [name for name in first if name not in of_name]
+    nodes_by_name = {node.name: node for node in roots}
+    unknown = [name for name in first if name not in nodes_by_name]
     if unknown or len(set(first)) != len(first):
         raise Invalid(
-            f"reorder={list(first)} must name distinct columns of {list(of_name)}",
+            f"reorder={list(first)} must name distinct columns of {list(nodes_by_name)}",
             hint="columns that are not named follow in their order",
         )
-    return [*(of_name[name] for name in first), *(node for node in roots if node.name not in first)]
+    return [
+        *(nodes_by_name[name] for name in first),
+        *(node for node in roots if node.name not in first),
+    ]
 
 
 def _new_version(

@@ -84,7 +84,7 @@ def form_of(definition: TableDefinition, segment: int, schema: pa.Schema) -> For
         source = version_of(definition.versions, segment)
     if source is newest and source.file_columns is source.columns:
         return None
-    return _form(source, newest, tuple(schema.names), of_file=True)
+    return _form(source, newest, tuple(schema.names), in_file=True)
 
 
 def form_between(source: SchemaVersion, target: SchemaVersion, schema: pa.Schema) -> Form | None:
@@ -93,15 +93,15 @@ def form_between(source: SchemaVersion, target: SchemaVersion, schema: pa.Schema
     """
     if source is target:
         return None
-    return _form(source, target, tuple(schema.names), of_file=False)
+    return _form(source, target, tuple(schema.names), in_file=False)
 
 
 @memo(1024)
 def _form(
-    source: SchemaVersion, target: SchemaVersion, names: tuple[str, ...], *, of_file: bool
+    source: SchemaVersion, target: SchemaVersion, names: tuple[str, ...], *, in_file: bool
 ) -> Form | None:
     available = source.columns
-    if of_file:
+    if in_file:
         available = source.file_columns
     by_id = {column.id: column for column in available}
     current = {column.field.name: column for column in target.columns}

@@ -100,12 +100,12 @@ class SchemaVersion:
     file_columns: tuple[Column, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        columns = of_files = tree(self.schema, self.ids)
+        columns = file_columns = tree(self.schema, self.ids)
         files = column_names.in_files(self.schema)
         if files is not self.schema:
-            of_files = tree(files, self.ids)
+            file_columns = tree(files, self.ids)
         object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "file_columns", of_files)
+        object.__setattr__(self, "file_columns", file_columns)
 
     def walk(self) -> Iterator[Column]:
         """Yield every field, parents first."""

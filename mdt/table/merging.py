@@ -49,8 +49,8 @@ def source_of(
         small_source = frame.few(table.options, looks=looks)
         if small_source is not None:
             return small_source, None, None
-        of_source = (frame.engine, table.metadata, table.options, frame.rows, frame.schema)
-        merge = partial(late.merge_on_engine.merge, *of_source)
+        source_rows = (frame.engine, table.metadata, table.options, frame.rows, frame.schema)
+        merge = partial(late.merge_on_engine.merge, *source_rows)
         return frame.schema.empty_table(), merge, None
     parts = pieces(source, table.schema)
     if parts is None:

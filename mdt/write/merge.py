@@ -346,17 +346,17 @@ class Decision:
             fresh, returning = decided.new_rows()
             returns = by_value(returning, decided.located.dead_in[returning])
             inserts = inserts_of(decided.batch, fresh, decided.located.home)
-        of_files = snapshot.file_groups.of_files
-        rows = by_value(np.arange(len(decided.actions)), of_files(decided.actions.pairs.file))
+        group_of_files = snapshot.file_groups.of_files
+        rows = by_value(np.arange(len(decided.actions)), group_of_files(decided.actions.pairs.file))
         files = [decided.pairs.file, decided.pairs.refused >> 32, decided.actions.pairs.file]
-        groups = np.append(decided.located.group, of_files(np.concatenate(files)))
+        groups = np.append(decided.located.group, group_of_files(np.concatenate(files)))
         microseconds = merge.metadata.storage.now_us() - since
         findings = Findings(
             sizes(inserts),
             sizes(rows),
             {},
             sizes(returns),
-            set(of_files(decided.actions.pairs.file[decided.falls]).tolist()),
+            set(group_of_files(decided.actions.pairs.file[decided.falls]).tolist()),
             np.unique(groups[groups >= 0]).tolist(),
             decided.counts(),
             0.0 if decided.batch is None else decided.batch.row_bytes,

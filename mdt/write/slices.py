@@ -94,9 +94,9 @@ def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
     """Concatenate rows of the same table, at least one part."""
     if len(parts) == 1:
         return parts[0]
-    ordering, of_parts = None, [part.ordering for part in parts if part.ordering is not None]
-    if of_parts:
-        ordering = np.concatenate(of_parts)
+    ordering, orderings = None, [part.ordering for part in parts if part.ordering is not None]
+    if orderings:
+        ordering = np.concatenate(orderings)
     return KeyedRows(
         pa.concat_tables([part.table for part in parts]),
         pa.concat_arrays([part.keys for part in parts]),

@@ -75,11 +75,11 @@ def _names(columns: Sequence[Column], first: int) -> list[Any]:
     """Return the mapping of the columns of all schema versions, newest first. Of columns with the
     same name, the newest counts.
     """
-    of_names = dict[str, list[Column]]()
+    columns_by_name = dict[str, list[Column]]()
     for column in columns:
-        of_names.setdefault(column.field.name, []).append(column)
+        columns_by_name.setdefault(column.field.name, []).append(column)
     mapping = []
-    for name, (column, *former) in of_names.items():
+    for name, (column, *former) in columns_by_name.items():
         names = {"field-id": first + column.id, "names": [name]}
         same = [column, *(field for field in former if field.id == column.id)]
         inner = _names([child for field in same for child in field.children], first)

@@ -280,9 +280,9 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
         (DATA, files.removed.keys(), data),
         (DELETES, files.old_vectors.keys(), vectors),
     ):
-        of_kind = [leaf for leaf in before.leaves if leaf.content == kind]
+        old_leaves = [leaf for leaf in before.leaves if leaf.content == kind]
         read = partial(_entries, table=table, earlier=earlier)
-        changed = tree.changed(of_kind, removed, added, read, kind)
+        changed = tree.changed(old_leaves, removed, added, read, kind)
         new = list(changed.unchanged)
         for manifest in changed.manifests:
             leaf, content = manifest.encode(table, kind, seq, next_row_id)

@@ -344,9 +344,9 @@ class Table:
 
     def require_values(self, partition: Sequence[PartitionValue]) -> None:
         """Raise ValueError or struct.error if a partition column cannot have one of the values."""
-        for of_field, value in zip(self.fields, partition, strict=True):
+        for partition_field, value in zip(self.fields, partition, strict=True):
             if value is not None:
-                partition_bound(value, of_field.type)
+                partition_bound(value, partition_field.type)
 
     def _partition(self, values: Sequence[PartitionValue]) -> dict[str, PartitionValue]:
         return {f"p{f.id}": value for f, value in zip(self.fields, values, strict=True)}
@@ -405,7 +405,7 @@ class Manifest:
             "first_row_id": first_row_id if content == DATA else None,
         }
         for name, status in _COUNTED:
-            rows = [entry.rows for of_entry, entry in statuses if of_entry == status]
+            rows = [entry.rows for entry_status, entry in statuses if entry_status == status]
             row |= {f"{name}_files_count": len(rows), f"{name}_rows_count": sum(rows)}
         return Leaf(path, self.low, content, len(self.live), _MANIFEST.encode(row)), data
 
@@ -423,13 +423,13 @@ def _entry_header(table: Table, content: int) -> dict[str, bytes]:
 
 def _summaries(fields: Sequence[PartitionField], entries: Sequence[Entry]) -> list[dict[str, Any]]:
     summaries = []
-    for level, of_field in enumerate(fields):
+    for level, partition_field in enumerate(fields):
         values = {entry.partition[level] for entry in entries}
         bounds = sorted(value for value in values if value is not None)
         lower, upper = None, None
         if bounds:
-            lower = partition_bound(bounds[0], of_field.type)
-            upper = partition_bound(bounds[-1], of_field.type)
+            lower = partition_bound(bounds[0], partition_field.type)
+            upper = partition_bound(bounds[-1], partition_field.type)
         summary = {"contains_null": None in values, "lower_bound": lower, "upper_bound": upper}
         summaries.append({**summary, "contains_nan": False})
     return summaries
@@ -521,10 +521,10 @@ def decode_list(path: str, data: bytes | None, table: Table) -> list[Leaf]:
     leaves = []
     with reading(path):
         for row in _records(path, data, _MANIFEST):
-            of_leaf = table.relative(row["manifest_path"])
-            low = int(of_leaf.rsplit("-", 2)[1], 16)
+            leaf_path = table.relative(row["manifest_path"])
+            low = int(leaf_path.rsplit("-", 2)[1], 16)
             live = natural(row["added_files_count"]) + natural(row["existing_files_count"])
-            leaves.append(Leaf(of_leaf, low, row["content"], live, _MANIFEST.encode(row)))
+            leaves.append(Leaf(leaf_path, low, row["content"], live, _MANIFEST.encode(row)))
     return leaves
 
 
@@ -536,12 +536,12 @@ def decode_manifest(path: str, data: bytes | None, table: Table) -> list[Entry]:
             if row["status"] == DELETED:
                 continue
             file = row["data_file"]
-            of_file = table.relative(file["referenced_data_file"] or file["file_path"])
+            file_path = table.relative(file["referenced_data_file"] or file["file_path"])
             partition = tuple(file["partition"][f"p{f.id}"] for f in table.fields)
             table.require_values(partition)
             numbers = natural(row["sequence_number"]), natural(file["record_count"])
             facts = (*numbers, partition, schema.encode(file))
-            entries.append(Entry(key_of(of_file), of_file, *facts))
+            entries.append(Entry(key_of(file_path), file_path, *facts))
     return entries
 
 

@@ -123,8 +123,8 @@ def ordering_columns(values: pa.UnionArray, types: Sequence[pa.DataType]) -> lis
     columns = []
     for number, type in enumerate(types):
         single = pa.nulls(len(values), type) if number else first
-        of_field = items.take(pa.array(np.arange(number, len(items), len(types))))
-        listed = _unwrapped(of_field, type, in_list=True)
+        field_values = items.take(pa.array(np.arange(number, len(items), len(types))))
+        listed = _unwrapped(field_values, type, in_list=True)
         places = np.arange(len(values))
         places[rows] = len(values) + np.arange(len(rows))
         columns.append(pa.concat_arrays([single, listed]).take(pa.array(places)))

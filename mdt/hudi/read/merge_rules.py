@@ -121,7 +121,7 @@ class MergeRules:
         return has_value
 
     def _keys(self, rows: pa.Table, path: str) -> pa.Array:
-        columns = [_values(rows, of_key) for of_key in self.key]
+        columns = [_values(rows, name) for name in self.key]
         if self.table.meta_fields:
             return _present(columns[0], path)
         texts = []

@@ -250,10 +250,10 @@ def load_live_blocks(
     blocks: list[LogBlock] = []
     for log in file_slice.logs:
         path = f"{FOLDER}/{file_slice.path(log)}"
-        of_log = load_blocks(objects, path, log.size)
-        if all_known and sum(block.block.length for block in of_log) != log.size:
+        log_blocks = load_blocks(objects, path, log.size)
+        if all_known and sum(block.block.length for block in log_blocks) != log.size:
             raise Corrupt("a log file has a torn block", path=path)
-        blocks += of_log
+        blocks += log_blocks
     if all_known:
         _require_known(blocks, state.timeline, pending)
     return live_blocks(

@@ -183,8 +183,8 @@ def load_history(
     for _, in_file in versions:
         is_renamed = _is_ambiguous(newest, in_file)
         renamings.append(Renaming(in_file, names, numbers) if is_renamed else None)
-    of_paths = {path: field.number for path, field in _walk(newest)}
-    return SchemaHistory(tuple(since for since, _ in versions), tuple(renamings), of_paths)
+    numbers_by_path = {path: field.number for path, field in _walk(newest)}
+    return SchemaHistory(tuple(since for since, _ in versions), tuple(renamings), numbers_by_path)
 
 
 def are_same(numbers: Mapping[str, int], later: Mapping[str, int]) -> bool:

@@ -43,8 +43,7 @@ def decode_savepoint(data: bytes, path: str) -> Mapping[str, frozenset[str]]:
 
 def _names(data: bytes, path: str, field: str) -> Mapping[str, frozenset[str]]:
     """Return the names in a field of each partition."""
-    of_partitions = Fields(read_record(data, path), path).map("partitionMetadata")
+    partitions = Fields(read_record(data, path), path).map("partitionMetadata")
     return {
-        partition: of_partitions.map(partition).file_names(field)
-        for partition in of_partitions.names()
+        partition: partitions.map(partition).file_names(field) for partition in partitions.names()
     }

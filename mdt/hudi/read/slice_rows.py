@@ -213,8 +213,8 @@ class _Merge:
         log = joined_events([part.events for part in parts])
         tables = [part.rows for part in parts if part.rows is not None]
         rows = pa.concat_tables([_no_rows(self.rules.schema, self.names), *tables])
-        of_parts = [np.full(len(part.events), part.rows is not None) for part in parts]
-        is_row = np.concatenate(of_parts)
+        masks = [np.full(len(part.events), part.rows is not None) for part in parts]
+        is_row = np.concatenate(masks)
         if not self.is_partial(parts):
             base_live, log_live = live_rows(base, log)
             return SliceChanges(np.flatnonzero(~base_live), rows.filter(pa.array(log_live[is_row])))

@@ -148,12 +148,12 @@ class NewFile:
 def shards_of(files: Sequence[NewFile]) -> tuple[list[Shard], list[int]]:
     """Return the distinct shards of ``files`` in order, and the index of each file's shard."""
     shards: list[Shard] = []
-    of_file = []
+    shard_of_file = []
     for file in files:
         if not shards or shards[-1] is not file.shard:
             shards.append(file.shard)
-        of_file.append(len(shards) - 1)
-    return shards, of_file
+        shard_of_file.append(len(shards) - 1)
+    return shards, shard_of_file
 
 
 def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:

@@ -54,8 +54,8 @@ def id_prefixes(groups: Int64Array) -> npt.NDArray[np.object_]:
     >>> id_prefixes(np.array([-2, -9])).tolist()
     ['00000000', '00000007']
     """
-    buckets, of_group = np.unique(_FIRST - groups, return_inverse=True)
-    return np.array([f"{bucket:08d}" for bucket in buckets.tolist()], object)[of_group]
+    buckets, bucket_of_group = np.unique(_FIRST - groups, return_inverse=True)
+    return np.array([f"{bucket:08d}" for bucket in buckets.tolist()], object)[bucket_of_group]
 
 
 def settle(

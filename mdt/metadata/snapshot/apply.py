@@ -261,9 +261,9 @@ def _dead_from_start(first: int, record: CommitRecord) -> dict[int, BitMap]:
     table, files = record.table("dead"), record.table("files")
     vectors: dict[int, BitMap] = {}
     ordinals, data = (table[name].to_pylist() for name in ("segment", "positions"))
-    for ordinal, of_file in zip(ordinals, data, strict=True):
+    for ordinal, vector in zip(ordinals, data, strict=True):
         rows = int(files["rows"][ordinal].as_py())
-        vectors[first + ordinal] = positions(of_file, rows, path=paths.commit(record.seq))
+        vectors[first + ordinal] = positions(vector, rows, path=paths.commit(record.seq))
     return vectors
 
 

@@ -290,15 +290,15 @@ class Snapshot:
         ends = np.searchsorted(numbers, starts[1:])
         for at, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):
             here = pa.array(numbers[begin:end] - starts[at])
-            for name, of_column in zip(columns, parts, strict=True) if begin < end else ():
+            for name, column_parts in zip(columns, parts, strict=True) if begin < end else ():
                 table = None
                 if at:
                     table = self.additions[at - 1].column_stats(name)
                 elif f"stats/{name}" in stored:
                     table = stored.table(f"stats/{name}")
                 nulls = _nulls(STATS_SCHEMA, len(here))
-                of_column.append(nulls if table is None else table.take(here))
-        return [pa.concat_tables(of_column) for of_column in parts]
+                column_parts.append(nulls if table is None else table.take(here))
+        return [pa.concat_tables(column_parts) for column_parts in parts]
 
     @cached_property
     def _added_bounds(self) -> dict[str, Bounds]:

@@ -64,9 +64,9 @@ class KeyMapping(Operation[KeyMappingPlan]):
     def prepare(self, snapshot: Snapshot, txn: str) -> KeyMappingPlan:
         """Choose file groups with at most INDEX_COMMIT_ROWS rows, at least one."""
         numbers = snapshot.without_key_map
-        of_files = snapshot.file_groups.of_files(numbers)
-        groups, first = np.unique(of_files, return_index=True)
-        rows = np.bincount(of_files, snapshot.rows[numbers], minlength=1)[groups]
+        group_of_file = snapshot.file_groups.of_files(numbers)
+        groups, first = np.unique(group_of_file, return_index=True)
+        rows = np.bincount(group_of_file, snapshot.rows[numbers], minlength=1)[groups]
         count = max(1, int(np.searchsorted(np.cumsum(rows), INDEX_COMMIT_ROWS, side="right")))
         return KeyMappingPlan(
             Footprint(txn, groups=frozenset(snapshot.file_groups.names(groups[:count].tolist()))),
@@ -96,7 +96,7 @@ class KeyMapping(Operation[KeyMappingPlan]):
         rows, finished = list[dict[str, object]](), []
         with ThreadPoolExecutor(self.options.threads("writer")) as pool:
             for number, group in enumerate(pool.map(read, plan.groups), 1):
-                rows += [maps_row(objects, *of_file) for of_file in group.maps]
+                rows += [maps_row(objects, *stored) for stored in group.maps]
                 finished.append(group)
                 objects.settle()
                 if self.progress is not None:

@@ -58,10 +58,10 @@ def walk(state: TableState, progress: Progress | None = None) -> Iterator[Proble
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         numbers = state.snapshot.live_numbers.tolist()
         files = pool.map(partial(data_files.check, state, records), numbers)
-        for problems, of_file in report_each(files, len(numbers), progress):
+        for problems, file_keys in report_each(files, len(numbers), progress):
             yield from problems
-            if of_file is not None:
-                live_keys.append(of_file)
+            if file_keys is not None:
+                live_keys.append(file_keys)
     yield from summaries.check(state)
     yield from keys.check(state, live_keys)
     for check_part in (data_files.check_past, keys.check_placement):

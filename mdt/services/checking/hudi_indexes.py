@@ -133,9 +133,9 @@ class IndexCheck:
         """Yield a text for each column of a file whose statistics exclude some of its values."""
         for (name, column), ranges in self._columns.items():
             statistics = self._statistics[name, column]
-            rows, nulls = (sum(bounds[place] for bounds in ranges) for place in (2, 3))
+            rows, nulls = (sum(part[place] for part in ranges) for place in (2, 3))
             lows, highs = (
-                [bounds[place] for bounds in ranges if bounds[place].is_valid] for place in (0, 1)
+                [part[place] for part in ranges if part[place].is_valid] for place in (0, 1)
             )
             where = f"{column!r} of {name}"
             if nulls and not statistics.nulls:

@@ -23,8 +23,8 @@ def check(state: TableState, progress: Progress | None = None) -> Iterator[Probl
     yield from compare_slices(state.storage.source)
     numbers = state.snapshot.live_numbers.tolist()
     indexes = IndexCheck(state)
-    of_files = (list(_check_file(state, number, indexes)) for number in numbers)
-    for problems in report_each(of_files, len(numbers), progress):
+    problems_by_file = (list(_check_file(state, number, indexes)) for number in numbers)
+    for problems in report_each(problems_by_file, len(numbers), progress):
         yield from problems
     yield from indexes.problems()
 

@@ -170,7 +170,7 @@ class Rekey(Operation[RekeyPlan]):
                     ),
                     batch,
                 ):
-                    rows += [maps_row(objects, *of_file) for of_file in group.maps]
+                    rows += [maps_row(objects, *stored) for stored in group.maps]
                     finished.append(replace(group, maps=()))
                     objects.settle()
                     if self.progress is not None:
@@ -213,8 +213,8 @@ def keys_of_group(
     """
     definition, index = snapshot.definition, metadata.key_index(snapshot)
     schema = with_meta(definition.schema)
-    of_check = definition.partition_by if check else ()
-    names = dict.fromkeys((RECORD_KEY, *definition.key, *definition.ordering, *of_check))
+    checked = definition.partition_by if check else ()
+    names = dict.fromkeys((RECORD_KEY, *definition.key, *definition.ordering, *checked))
     columns = pa.schema([schema.field(name) for name in names])
     maps, tables = [], [columns.empty_table()]
     hashes = [key_hash.hash(tables[0][RECORD_KEY].combine_chunks())]
@@ -240,8 +240,8 @@ def keys_of_group(
     table = pa.concat_tables(tables)
     texts = table[RECORD_KEY].combine_chunks()
     keys = keys_for(definition.key_index, texts, sort_keys(table, definition.key))
-    of_group: Int64Array = np.zeros(len(table), np.int64)
-    return GroupKeys(name, maps, index.build(keys, KeyHashes.concat(hashes), of_group, 1))
+    group_numbers: Int64Array = np.zeros(len(table), np.int64)
+    return GroupKeys(name, maps, index.build(keys, KeyHashes.concat(hashes), group_numbers, 1))
 
 
 def maps_row(

@@ -146,8 +146,8 @@ def _read(
         summary = summaries[shard]
         assert summary is not None, "the shards of covered files have summaries"
         try:
-            of_shard = Parts(metadata.summaries.open(index, summary))
-            (part,) = of_shard.within(segment.first_row, segment.first_row + segment.rows, 1)
+            summary_parts = Parts(metadata.summaries.open(index, summary))
+            (part,) = summary_parts.within(segment.first_row, segment.first_row + segment.rows, 1)
             table_stats.check(whole(part))
         except (ValueError, Corrupt):
             continue

@@ -193,9 +193,9 @@ def _live_rows(
     row_groups = np.array(segment.row_groups, np.int64)
     if mask is None:
         return table, row_groups
-    of_row = np.repeat(np.arange(len(row_groups)), row_groups)
+    row_group_of_row = np.repeat(np.arange(len(row_groups)), row_groups)
     return table.filter(pa.array(mask)), np.bincount(
-        of_row[mask], minlength=len(row_groups)
+        row_group_of_row[mask], minlength=len(row_groups)
     ).astype(np.int64)
 
 

@@ -71,10 +71,10 @@ def units(
 def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
     """Return the total file size of each group (int64[groups])."""
     files = snapshot.live_numbers
-    of_file = snapshot.file_groups.of_files(files)
-    is_selected = np.isin(of_file, groups)
+    group_of_file = snapshot.file_groups.of_files(files)
+    is_selected = np.isin(group_of_file, groups)
     sizes = snapshot.files.numpy("size")[files[is_selected]]
-    total = np.bincount(np.searchsorted(groups, of_file[is_selected]), sizes, len(groups))
+    total = np.bincount(np.searchsorted(groups, group_of_file[is_selected]), sizes, len(groups))
     return total.astype(np.int64)
 
 

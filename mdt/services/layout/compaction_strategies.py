@@ -133,12 +133,12 @@ def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
     files = snapshot.live_numbers
     if groups is not None:
         files = np.sort(np.concatenate([snapshot.file_groups.members(group) for group in groups]))
-    of_file = snapshot.file_groups.of_files(files)
+    group_of_file = snapshot.file_groups.of_files(files)
     is_log, dead = snapshot.kind[files] != BASE, snapshot.dead_rows[files]
-    group = np.unique(of_file[is_log | (dead > 0)])
-    is_selected = np.isin(of_file, group)
+    group = np.unique(group_of_file[is_log | (dead > 0)])
+    is_selected = np.isin(group_of_file, group)
     files, is_log, dead = files[is_selected], is_log[is_selected], dead[is_selected]
-    place = np.searchsorted(group, of_file[is_selected])
+    place = np.searchsorted(group, group_of_file[is_selected])
     size = snapshot.files.numpy("size")[files]
     begun, commits = np.full(len(group), np.iinfo(np.int64).max), np.zeros(len(group), np.int64)
     np.minimum.at(begun, place, snapshot.segment_ids[files] >> 20)

@@ -61,9 +61,9 @@ def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
     A group with a file without statistics has the full range.
     """
     files = np.flatnonzero(snapshot.has_rows)
-    of_file = snapshot.file_groups.of_files(files)
-    is_selected = np.isin(of_file, groups)
-    files, group = files[is_selected], np.searchsorted(groups, of_file[is_selected])
+    group_of_file = snapshot.file_groups.of_files(files)
+    is_selected = np.isin(group_of_file, groups)
+    files, group = files[is_selected], np.searchsorted(groups, group_of_file[is_selected])
     low, high = _bounds(snapshot.column_stats(snapshot.definition.statistics_name(column)), files)
     first, last = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), -1)
     np.minimum.at(first, group, low)

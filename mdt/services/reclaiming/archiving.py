@@ -166,12 +166,12 @@ def _batches(files: Iterable[InstantFile]) -> Iterator[list[InstantFile]]:
     """Yield the files of instants, sorted by time, as many as are archived at once."""
     batch, size = list[InstantFile](), 0
     for _, group in groupby(files, key=attrgetter("time")):
-        of_instant = list(group)
-        size += sum(file.size for file in of_instant)
+        instant_files = list(group)
+        size += sum(file.size for file in instant_files)
         if batch and size > ARCHIVED_BYTES_MAX:
             yield batch
-            batch, size = [], sum(file.size for file in of_instant)
-        batch += of_instant
+            batch, size = [], sum(file.size for file in instant_files)
+        batch += instant_files
     if batch:
         yield batch
 

@@ -179,8 +179,8 @@ def _ended_versions(metadata: Metadata, snapshot: Snapshot, retention: Retention
         return ()
     oldest = min(retention.first, retention.horizon)
     state = metadata.state(retention.horizon)
-    of_states = np.array([oldest, *snapshot.tags.states], np.int64) * SEGMENTS_PER_COMMIT_MAX
-    needed = np.concatenate([of_states, state.segment_ids[state.live]])
+    first_segments = np.array([oldest, *snapshot.tags.states], np.int64) * SEGMENTS_PER_COMMIT_MAX
+    needed = np.concatenate([first_segments, state.segment_ids[state.live]])
     is_needed = np.array([version.since > oldest for version in versions])
     is_needed[numbers_of(versions, needed)] = True
     is_needed[[0, -1]] = True

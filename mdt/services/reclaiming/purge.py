@@ -138,13 +138,13 @@ def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
     is_tainted[group[~is_pure]] = True
     bad = _objects_with_dead_bytes(metadata, shared)
     while True:
-        of_shared = numbers(shared["group"])
+        shared_groups = numbers(shared["group"])
         tainted_paths = pc.unique(
-            pc.filter(shared["path"], pa.array(is_tainted[of_shared]))
+            pc.filter(shared["path"], pa.array(is_tainted[shared_groups]))
         ).to_pylist()
         is_bad = np.asarray(pc.is_in(shared["path"], pa.array([*tainted_paths, *bad], pa.string())))
         grown = is_tainted.copy()
-        grown[of_shared[is_bad]] = True
+        grown[shared_groups[is_bad]] = True
         if np.array_equal(grown, is_tainted):
             return np.flatnonzero(is_tainted)
         is_tainted = grown

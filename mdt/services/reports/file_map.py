@@ -153,7 +153,8 @@ def _extent(
     field = column_paths.field_at(states[-1].definition.schema, column)
     assert field is not None, "the column was checked"
     bounds = [
-        _bounds(state, of_state, column) for state, of_state in zip(states, files, strict=True)
+        _bounds(state, state_files, column)
+        for state, state_files in zip(states, files, strict=True)
     ]
     ends = pa.chunked_array(
         [part[bound].combine_chunks() for bound in (0, 1) for part in bounds], pa.binary()

@@ -112,7 +112,7 @@ def summary(
     files = snapshot.live_numbers
     size, is_log = snapshot.files.numpy("size")[files], snapshot.kind[files] == LOG
     groups, group = np.unique(snapshot.file_groups.of_files(files), return_inverse=True)
-    of_group = np.bincount(group, size, len(groups)).astype(np.int64)
+    group_bytes = np.bincount(group, size, len(groups)).astype(np.int64)
     indexes = index_table(metadata, snapshot)
     covered = dict(
         zip(
@@ -134,7 +134,7 @@ def summary(
         files=len(files),
         log_files=int(is_log.sum()),
         groups=len(groups),
-        group_sizes=_sizes(of_group),
+        group_sizes=_sizes(group_bytes),
         bytes=int(size.sum()),
         log_bytes=int(size[is_log].sum()),
         rows=int(snapshot.rows[files].sum()) - dead,
@@ -178,15 +178,15 @@ def due(
             yield f"build of {name}"
 
 
-def _sizes(of_group: Int64Array) -> dict[int, int]:
+def _sizes(group_bytes: Int64Array) -> dict[int, int]:
     """Return a histogram: upper bound in bytes -> number of sizes below it and below no smaller
     bound.
     """
-    bounds, size = [1024], int(of_group.max(initial=0))
+    bounds, size = [1024], int(group_bytes.max(initial=0))
     while bounds[-1] <= size:
         bounds.append(bounds[-1] * _SIZE_FACTOR)
     counts = np.bincount(
-        np.searchsorted(bounds, of_group, side="right"), minlength=len(bounds)
+        np.searchsorted(bounds, group_bytes, side="right"), minlength=len(bounds)
     ).tolist()
     return {bound: count for bound, count in zip(bounds, counts, strict=True) if count}
 
