@@ -330,7 +330,7 @@ def test_a_twin_whose_footer_lies_is_refused(blocks):
     storage.replace(twin, data.replace(stored, blocks.ljust(len(stored)).encode()))
     logs = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == LOG_KIND]
     with pytest.raises(mdt.Corrupt, match="a twin has no list of blocks.*checksum"):
-        keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
+        keeping.twins_of(Metadata(storage)).find(snapshot, logs.tolist())
     assert_refused_with_any_checksum(storage, snapshot, logs)
 
 
@@ -350,7 +350,7 @@ def test_a_twin_whose_statistics_lie_is_refused(text, monkeypatch):
 def assert_refused_with_any_checksum(storage, snapshot, logs):
     as_stored = patch.object(twins, "_crc", lambda entries: entries["mdt.crc"])
     with as_stored, pytest.raises(mdt.Corrupt, match="a twin has no list of blocks"):
-        keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
+        keeping.twins_of(Metadata(storage)).find(snapshot, logs.tolist())
 
 
 def test_twins_have_bounds_of_all_their_rows():
