@@ -212,6 +212,15 @@ class Importer:
 
     def _merged_part(self, file_slice: FileSlice, rows: pa.Table) -> ImportedPart:
         """Write the merged file of a slice."""
+        required = {field.name for field in self.stored if not field.nullable}
+        for name in sorted(required.intersection(rows.column_names)):
+            count = rows[name].null_count
+            if count:
+                raise Unsupported(
+                    f"{count} rows of file group {file_slice.file_id} have no {name!r}",
+                    hint="delete them with Hudi (a MERGE of Hudi 1.2 may add rows of unmatched"
+                    " keys to a table with buckets), and compact the table",
+                )
         content = _encode(rows, self.stored)
         number = f"{self.token}-{self.source.random_hex(_NUMBER_BYTES)}"
         name = paths.merged_name(file_slice.file_id, number, self.newest)

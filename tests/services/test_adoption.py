@@ -5,7 +5,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign_tables import ForeignTable
+from foreign_tables import ForeignTable, record
 from hidden import HiddenMetadata, is_private
 from hudi_tables import FIXTURES, ZIPS, bag, fixture
 from hudis_rollback import roll_back
@@ -575,6 +575,26 @@ def test_a_commit_with_the_instant_of_a_record_that_only_we_see_is_imported(plac
     assert sorted(t.scan(columns=["v"]).to_arrow()["v"].to_pylist()) == [2, 3]
     assert rows_of(mdt.open(HiddenMetadata(table.storage))) == rows_of(t)
     assert t.check().ok
+
+
+@pytest.mark.parametrize(
+    ("key_type", "said"),
+    [
+        ("string", "key column 'id' is null in 1 rows"),
+        (("string",), "1 rows of file group .* have no 'id'"),
+    ],
+)
+def test_a_partial_row_without_a_row_to_change_is_read_and_not_imported(key_type, said):
+    """A MERGE of Hudi 1.2 writes such rows into tables with buckets."""
+    table = ForeignTable({"id": key_type, "v": "int"})
+    table.base(1, [{"id": "a", "v": 1}])
+    t = mdt.adopt(table.storage)
+    table.schema = record({"id": "string", "v": "int"})
+    table.log(2, table.upsert(2, [{"id": "b", "v": 2}], fields=["v"]))
+    assert t.scan("v > 0").to_arrow()["v"].to_pylist() == [1, 2]
+    with pytest.raises(Unsupported, match=said):
+        t.upsert([{"id": "c", "v": 3}])
+    assert t.scan("v > 0", columns=["id"]).to_arrow()["id"].to_pylist() == ["a", None]
 
 
 def test_a_table_with_old_names_of_files_is_not_adopted():
