@@ -13,7 +13,7 @@ from worlds import COW, LATER_SECONDS, MOR, as_state, assert_clean, ours, rows, 
 
 import mdt
 from mdt.commit.transaction import steps
-from mdt.errors import Corrupt, Expired, Invalid, Unavailable
+from mdt.errors import Conflict, Corrupt, Expired, Invalid, Unavailable
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.log import archive, commit_log, trusted_names
@@ -128,6 +128,30 @@ def test_a_lease_holds_a_state_until_it_ends_or_is_given_back():
         table.storage.sleep(61)
         assert table.clean(retain_commits=1).horizon > kept, "a lease ends by itself"
     assert not table.storage.list_dir(paths.leases_dir())
+
+
+@pytest.mark.parametrize("phase", ["prepared", "claimed"])
+def test_a_lease_that_is_taken_while_a_cleaning_runs_holds_its_state(phase):
+    table, past = grown(20)
+    old, other = sorted(past)[5], mdt.open(table.storage)
+    options = cleaning.with_policy(other.options, 2, None, None)
+    driver = steps(other.metadata, cleaning.Clean(other.metadata, options))
+    while next(driver) != phase:
+        pass
+    with table.leased(3600, as_of=old) as view:
+        with pytest.raises(Conflict, match=f"leased the state after commit {old}"):
+            list(driver)
+        assert not other.metadata.storage.list_dir(paths.pending_dir())
+        assert table.clean(retain_commits=2).horizon == old
+        assert as_state(view.scan().to_arrow()) == past[old]
+    cleaned = table.clean(retain_commits=2).horizon
+    assert cleaned == sorted(past)[-2]
+    until = table.storage.now_us() + 60_000_000
+    table.storage.create(paths.lease("crashed"), b'{"seq": 1, "until_us": %d}' % until)
+    upsert(table, past, range(3), 50)
+    assert table.clean(retain_commits=1).horizon == cleaned, (
+        "a lease on an ended state is no conflict"
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.recovery import leftover_files, sweep
 from mdt.commit.transaction import run
 from mdt.config import Options, parse_options
-from mdt.errors import Corrupt, Invalid
+from mdt.errors import Conflict, Corrupt, Invalid
 from mdt.formats.keeping import shown
 from mdt.hudi import timeline
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -117,10 +117,13 @@ class Clean(Operation[CleanPlan]):
 
     def _oldest_needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
         """Return (oldest state that a running transaction or a lease may need, expired leases)."""
-        storage = self.metadata.storage
-        running = [claim.begun_at for claim in claims.read_all(storage)[0]]
-        read, ended = active_leases(storage) if self.heeds_leases else ([], [])
-        return min([snapshot.seq, *running, *read]), ended
+        running = [claim.begun_at for claim in claims.read_all(self.metadata.storage)[0]]
+        leased, ended = self._leased()
+        return min([snapshot.seq, *running, *leased]), ended
+
+    def _leased(self) -> tuple[Sequence[int], Sequence[str]]:
+        """Return (seqs of the leases that are heeded, paths of the expired leases)."""
+        return active_leases(self.metadata.storage) if self.heeds_leases else ([], [])
 
     def _records(self) -> int:
         return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
@@ -128,9 +131,18 @@ class Clean(Operation[CleanPlan]):
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
         """Write the checkpoints of tagged states that lose their records, and return the record's
         fields.
+
+        Raises Conflict if a lease was taken since the plan was made, on a state that would end.
         """
-        self.metadata.storage.delete_many(plan.leases)
         _ensure_tag_checkpoints(self.metadata, snapshot, plan.retention.horizon)
+        ending = range(snapshot.retention.horizon, plan.retention.horizon)
+        leased = [seq for seq in self._leased()[0] if seq in ending]
+        if leased:
+            raise Conflict(
+                f"a reader has leased the state after commit {min(leased)} meanwhile",
+                hint="clean again: the state is then kept",
+            )
+        self.metadata.storage.delete_many(plan.leases)
         clean_fields = {"policy": self.options.clean_policy} | _hudi_commit(
             snapshot, plan.retention.horizon
         )
