@@ -444,7 +444,7 @@ class Options:
     )
     clean_retain_versions: int = _table(
         3,
-        "base files per file group that stay with KEEP_LATEST_FILE_VERSIONS",
+        "newest base files per file group that states may have with KEEP_LATEST_FILE_VERSIONS",
         whole(1, 10**6),
         "hoodie.clean.fileversions.retained hoodie.cleaner.fileversions.retained",
     )

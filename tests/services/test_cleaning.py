@@ -19,7 +19,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.log import archive, commit_log, trusted_names
 from mdt.metadata.metadata import Metadata
 from mdt.services.reclaiming import cleaning
-from mdt.stores.storage import LocalStorage
+from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.write.by_name import RowWrite
 
@@ -74,6 +74,16 @@ def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_f
         table.clean(retain_versions=2, retain_hours=1)
     with pytest.raises(Invalid, match=r"mdt\.clean\.retain\.commits=0"):
         table.clean(retain_commits=0)
+
+
+def test_by_versions_a_commit_that_replaces_file_groups_makes_a_version_of_its_partition():
+    schema = pa.schema([("id", pa.string()), ("city", pa.string())])
+    table = mdt.create(MemoryStorage(), schema, key=["id"], partition_by=["city"])
+    for n in range(9):
+        table.insert_overwrite([{"id": str(n), "city": "Oslo" if n < 6 else "Rome"}])
+    assert table.clean(retain_versions=3, dry_run=True).horizon == 4, "with 3 versions in Oslo"
+    assert table.clean(retain_versions=2).files == 6
+    assert table.scan(as_of=8).to_arrow()["id"].to_pylist() == ["5", "7"], "and with 2 in Rome"
 
 
 def test_history_is_complete_for_ever_and_the_log_stays_short():

@@ -270,25 +270,28 @@ def _horizon_of_formats(metadata: Metadata, snapshot: Snapshot, options: Options
 
 
 def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> int:
-    """Return the oldest state with one of the ``count`` newest base files of each file group."""
+    """Return the oldest state with one of the ``count`` newest base files of each file group.
+
+    A commit that replaces file groups makes a new version of their partition, which counts as a
+    file group. Otherwise file groups that are replaced before they have ``count`` base files would
+    stay for ever.
+    """
     old = snapshot.retention.horizon
-    state = metadata.at(old)
-    tables = [(old, state.listing())]
-    tables += [
-        (record.seq, record.table("files")) for record in metadata.records(old + 1, snapshot.seq)
-    ]
-    names = pa.chunked_array(
-        [c for _, t in tables for c in _base_files(t)["file_id"].chunks], pa.string()
+    names = [_base_files(metadata.at(old).listing())["file_id"]]
+    seqs = [np.full(len(names[0]), old, np.int64)]
+    for record in metadata.records(old + 1, snapshot.seq):
+        replaced = pa.chunked_array([[f"/{path}" for path in record.replaced]], pa.string())
+        for versions in (_base_files(record.table("files"))["file_id"], replaced):
+            names.append(versions)
+            seqs.append(np.full(len(versions), record.seq, np.int64))
+    chunks = [chunk for versions in names for chunk in versions.chunks]
+    group = np.asarray(
+        pa.chunked_array(chunks, pa.string()).combine_chunks().dictionary_encode().indices
     )
-    seqs = np.concatenate(
-        [np.full(len(_base_files(table)), seq, np.int64) for seq, table in tables]
-    )
-    if not len(seqs):
-        return old
-    group = np.asarray(names.combine_chunks().dictionary_encode().indices)
-    order = np.lexsort((-seqs, group))
+    seq = np.concatenate(seqs)
+    order = np.lexsort((-seq, group))
     rank = np.arange(len(order)) - np.searchsorted(group[order], group[order])
-    oldest_kept = seqs[order][rank == count - 1]
+    oldest_kept = seq[order][rank == count - 1]
     return int(oldest_kept.max(initial=old))
 
 
