@@ -6,6 +6,7 @@ file that changes later. Parquet's own page checksums are verified where the wri
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +34,14 @@ _TAIL_BYTES = 1 << 16
 """Bytes read first from the end of a file. Most footers are smaller."""
 _END_BYTES = 8
 """Length of the footer and the magic."""
-_JAVA = "parquet-mr"
-"""Writer whose bounds of floats are never those of a column with NaN: NaN sorts last there, and
-readers drop it."""
+_NAN_IN_BOUNDS = re.compile(r"parquet-mr version 1\.1[0-7]\b")
+"""Writers whose upper bound of floats is NaN if one of them is, and readers drop it. Others leave
+NaN out, though it is the largest float: parquet-mr before 1.10 and from 1.18 on, and parquet-cpp.
+"""
+_WRONG_DECIMALS = re.compile(r"\Z|parquet-mr(?! version 1\.\d\d)")
+"""parquet-mr before 1.10, which may not give its name. It compared each byte of a decimal as a
+signed number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +155,8 @@ def _is_alike(in_file: pa.DataType, type: pa.DataType) -> bool:
 def statistics(by_ordinal: Mapping[int, ImportedFile], schema: pa.Schema) -> pa.Table:
     """Return the statistics of the columns ``schema`` in each file -> STATS.
 
-    Bounds are never exact, because writers may
-    shorten them. A column of a file has no statistics if its footer has none, or if they may leave
-    NaN out.
+    Bounds are never exact, because writers may shorten them. A column of a file has no statistics
+    if its footer has none, or if its writer may have left NaN out or compared decimals wrongly.
     """
     columns, segments, groups = list[str](), list[int](), list[int]()
     stats, files = list[column_stats.Stats](), list(by_ordinal.values())
@@ -209,7 +214,7 @@ def _parts(
     low, high = _keys(chunks.low, type, -0.0), _keys(chunks.high, type, 0.0)
     bounds = zip(chunks.counts, low, high, strict=True)
     for file in files:
-        has_bounds = not pa.types.is_floating(type) or _drops_nan(file)
+        has_bounds = _has_bounds(file, type)
         groups = range(file.metadata.num_row_groups)
         yield [_stats(*next(bounds), has_bounds=has_bounds) for _ in groups]
 
@@ -243,9 +248,12 @@ def _bounds(stats: Any) -> tuple[Any, Any]:
         return None, None
 
 
-def _drops_nan(file: ImportedFile) -> bool:
-    """Return True if the file has no bounds of floats where values are NaN."""
-    return (file.metadata.created_by or "").startswith(_JAVA)
+def _has_bounds(file: ImportedFile, type: pa.DataType) -> bool:
+    """Return True if the writer of the file is known to write correct bounds of ``type``."""
+    created_by = file.metadata.created_by or ""
+    if pa.types.is_floating(type):
+        return _NAN_IN_BOUNDS.match(created_by) is not None
+    return not pa.types.is_decimal(type) or _WRONG_DECIMALS.match(created_by) is None
 
 
 def _keys(values: Sequence[Any], type: pa.DataType, zero: float) -> list[bytes | None]:

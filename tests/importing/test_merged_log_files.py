@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -172,3 +173,43 @@ def test_times_of_96_bits_that_nanoseconds_do_not_have_are_read_in_place():
     moments = t.scan(columns=["at"]).to_arrow()["at"].to_pylist()
     assert moments == [moment.replace(tzinfo=UTC) for moment in times]
     assert t.scan("at > '2300-01-01T00:00:00Z'").count() == 1
+
+
+@pytest.mark.parametrize(
+    "writer", ["parquet-mr version 1.9.0 (x)", "parquet-mr version 1.18.0 (x)", "parquet-mr (x)"]
+)
+def test_bounds_without_nan_or_of_decimals_compared_by_signed_bytes_exclude_no_row(writer):
+    kind = {"type": "fixed", "name": "d", "size": 9, "logicalType": "decimal"}
+    table = ForeignTable(
+        {"id": "string", "x": "double", "d": {**kind, "precision": 20, "scale": 2}}
+    )
+    decimals = [Decimal("0.01"), Decimal("1.28"), Decimal("2.56")]
+    rows = pa.table(
+        {
+            "_hoodie_commit_time": [time(1)] * 3,
+            "_hoodie_record_key": ["a", "b", "c"],
+            "id": ["a", "b", "c"],
+            "x": [1.0, float("nan"), 2.0],
+            "d": pa.array(decimals, pa.decimal128(20, 2)),
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(rows, out, store_schema=False)
+    table.base(1, data=_as_written_by(writer, out.getvalue()))
+    t = mdt.open(table.storage)
+    assert len(files(t, BASE)) == 1
+    assert t.scan("x > 5").count() == 1, "NaN is the largest float"
+    assert t.scan("d < 1").count() == 1
+
+
+def _as_written_by(writer: str, data: bytes) -> bytes:
+    """Return a Parquet file with the name of its writer and the bounds of decimals changed.
+
+    By their bytes with signs, 1.28 is the least of 0.01, 1.28 and 2.56.
+    """
+    ours = pq.read_metadata(io.BytesIO(data)).created_by
+    begin = len(data) - int.from_bytes(data[-8:-4], "little") - 8
+    footer = data[begin:].replace(ours.encode(), writer.ljust(len(ours)).encode())
+    if "1.18" not in writer:
+        footer = footer.replace((1).to_bytes(9, "big"), (128).to_bytes(9, "big"))
+    return data[:begin] + footer
