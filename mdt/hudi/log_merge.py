@@ -10,6 +10,7 @@ and then once with the row of the base file, per record key (``HoodieMergedLogRe
 * Hudi takes a null for the int 0, which a delete without an ordering value has, too. So null is 0
   among integers of 32 bits and dates. Hudi cannot compare other nulls. Here, those of a single
   field win and lose like commit-time deletes, and those of several fields are the smallest values.
+  So a row of nulls that is marked as a delete is not a commit-time delete if there are several.
 * Floats have Java's order: -0.0 is below 0.0, and NaN is the largest.
 * A commit-time delete that is the last of its key in the log deletes the base row, too. Otherwise
   the winner of the log replaces the base row unless its ordering value is smaller.
@@ -125,7 +126,8 @@ def rank(base: Events, log: Events) -> RankedLog:
         pa.chunked_array([base_values.take(pa.array(rivals)), log_values])
         for base_values, log_values in zip(base.ordering, log.ordering, strict=True)
     ]
-    ranks = _ranks(columns, np.append(base.is_delete[rivals], log.is_delete))
+    is_row = np.zeros(len(rivals), np.bool_)
+    ranks = _ranks(columns, np.append(is_row, log.is_delete), np.append(is_row, log.marks))
     base_rank = np.full(len(base), -1)
     base_rank[rivals], log_rank = np.split(ranks, [len(rivals)])
     rows = np.flatnonzero(~_repeats_delete(key, log_rank, log))
@@ -153,7 +155,7 @@ def _repeats_delete(key: Int64s, rank: Int64s, log: Events) -> Bools:
     return repeats
 
 
-def _ranks(columns: Sequence[pa.ChunkedArray], is_delete: Bools) -> Int64s:
+def _ranks(columns: Sequence[pa.ChunkedArray], is_delete: Bools, is_marked: Bools) -> Int64s:
     """Return the rank of each row by ``columns``, -1 for a row without a value -> int64[n].
 
     Without columns, all rows have rank 0.
@@ -164,7 +166,7 @@ def _ranks(columns: Sequence[pa.ChunkedArray], is_delete: Bools) -> Int64s:
     ranks: Int64s = row_ranks([_numbers(column) for column in values]).astype(np.int64)
     if len(columns) > 1:
         has_none = np.logical_and.reduce([flags(column.is_null()) for column in columns])
-        ranks[is_delete & has_none] = -1
+        ranks[is_delete & ~is_marked & has_none] = -1
     elif _is_int(values[0].type):
         ranks[is_delete & flags(pc.equal(values[0].cast(pa.int32()), 0))] = -1
     else:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from test_log_merge import KEYS, VALUES, events, has_none, newer_wins
+from test_log_merge import KEYS, RECORD, ROW, VALUES, events, has_none, newer_wins
 
 from mdt.hudi.partial_merge import stack_rows
 
@@ -16,6 +16,10 @@ def merged(high, low):
     return {**low, **high}
 
 
+def kind(row):
+    return RECORD if row is None else ROW
+
+
 def folded(base, log):
     """Return the live rows of events (key, ordering, row), where the row of a delete is None."""
     state = {}
@@ -24,10 +28,10 @@ def folded(base, log):
             state[key] = ordering, row
             continue
         old_ordering, old = state[key]
-        if row is None and old is None and has_none(old_ordering, True):
+        if row is None and old is None and has_none(old_ordering, RECORD):
             continue
         is_overlay = row is not None and old is not None
-        if newer_wins(old_ordering, ordering, old_ends=old is None, new_ends=row is None):
+        if newer_wins(old_ordering, ordering, old_kind=kind(old), new_kind=kind(row)):
             state[key] = ordering, merged(row, old) if is_overlay else row
         elif is_overlay:
             state[key] = old_ordering, merged(old, row)
@@ -35,7 +39,7 @@ def folded(base, log):
     for key, ordering, row in base:
         if key in state:
             new_ordering, new = state.pop(key)
-            wins = newer_wins(ordering, new_ordering, new_ends=new is None)
+            wins = newer_wins(ordering, new_ordering, new_kind=kind(new))
             if new is None:
                 row = None if wins else row
             else:
@@ -58,7 +62,7 @@ def slices(draw):
 
 
 def as_events(rows, fields):
-    return events([(key, ordering, row is None) for key, ordering, row in rows], fields)
+    return events([(key, ordering, kind(row)) for key, ordering, row in rows], fields)
 
 
 @given(slices())
@@ -82,14 +86,14 @@ def test_stacked_rows_are_those_of_a_fold(case):
 
 
 def test_a_repeated_key_of_the_base_file_meets_the_log_once():
-    base = events([("a", (1,), False), ("a", (1,), False)], 1)
-    stacks = stack_rows(base, events([("a", (2,), False)], 1))
+    base = events([("a", (1,), ROW), ("a", (1,), ROW)], 1)
+    stacks = stack_rows(base, events([("a", (2,), ROW)], 1))
     assert (stacks.rows.tolist(), stacks.starts.tolist()) == ([2, 0, 1], [0, 2])
 
 
 def test_deletes_may_leave_nothing():
-    base = events([("a", (1,), False)], 1)
-    stacks = stack_rows(base, events([("a", (2,), True)], 1))
+    base = events([("a", (1,), ROW)], 1)
+    stacks = stack_rows(base, events([("a", (2,), RECORD)], 1))
     assert len(stacks.rows) == len(stacks.starts) == 0
     assert len(stacks.pick(np.zeros(0, bool))) == 0
     assert pa.array(stacks.rows).type == pa.int64()
