@@ -20,6 +20,7 @@ from worlds import COW, MOR, SCHEMA, history, make, rows, survivors
 
 import mdt
 from mdt.catalogs import pointers
+from mdt.formats.iceberg import metadata as versions
 from mdt.formats.iceberg.metadata import version_path
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash
@@ -109,6 +110,23 @@ def test_its_readers_see_every_commit_of_a_history(lake, tmp_path, kind):
         assert bag(found(lake, old.schema, seq)) == bag(old.to_arrow())
     oldest = min(each.snapshot_id for each in lake.load_table(NAME).snapshots())
     assert oldest == table.snapshot().retention.horizon
+    assert table.check().ok
+
+
+def test_its_readers_have_the_newest_snapshots_up_to_a_number(lake, tmp_path, monkeypatch):
+    monkeypatch.setattr(versions, "SNAPSHOTS_MAX", 3)
+    table = entered(lake, tmp_path / "t")
+    for ts in range(1, 6):
+        table.upsert(rows([ts], ts, 1.0))
+        assert_followed(lake, table)
+    behind = mdt.open(table.storage)
+    for ts in range(6, 11):  # no snapshot that the catalog has is in the newest version
+        behind.upsert(rows([ts], ts, 1.0))
+    mdt.register(behind, lake, NAME)
+    assert_followed(lake, table)
+    assert [each.snapshot_id for each in lake.load_table(NAME).snapshots()] == [8, 9, 10]
+    assert bag(found(lake, SCHEMA, 8)) == bag(table.scan(as_of=8).to_arrow())
+    assert table.scan(as_of=2).count() == 2, "the states are readable, though not in the catalog"
     assert table.check().ok
 
 
