@@ -373,9 +373,11 @@ def _location(storage: Storage, definition: TableDefinition) -> dict[str, str]:
 
 def discard(storage: Storage) -> None:
     """Remove a table whose first write failed, and no files besides. It stays if another writer has
-    committed to it.
+    committed to it, or has begun to write.
     """
-    if [entry.path for entry in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
+    # Claims first: a writer removes its claim after its commit is in the log.
+    writers = storage.list_dir(paths.pending_dir())
+    if writers or [entry.path for entry in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
         return
     files = [info.path for info in storage.list("") if _is_of_table(info.path)]
     storage.delete(paths.commit(0))  # from here on it is not a table

@@ -29,12 +29,13 @@ from worlds import (
 )
 
 import mdt
+from mdt import create_table
 from mdt.commit import claims, leftovers
 from mdt.commit.recovery import pending, recover
 from mdt.hudi.layout import layout_of
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import Watch
-from mdt.metadata.log import trusted_names
+from mdt.metadata.log import commit_log, trusted_names
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash
@@ -467,3 +468,19 @@ def _cut_at_the_log(put, path, data):
     if "/log/" in path:
         raise Crash("the power is cut")
     return put(path, data)
+
+
+def test_a_table_whose_first_write_failed_stays_while_another_writer_writes_to_it(monkeypatch):
+    storage = MemoryStorage()
+    t = mdt.create(storage, pa.schema({"id": pa.int64()}), ["id"])
+    append = commit_log.append
+
+    def discard_before(storage, record):
+        create_table.discard(storage)
+        return append(storage, record)
+
+    monkeypatch.setattr(commit_log, "append", discard_before)
+    t.upsert({"id": [1]})
+    assert mdt.open(storage).scan().count() == 1
+    create_table.discard(storage)
+    assert mdt.open(storage).check().ok
