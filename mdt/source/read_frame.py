@@ -51,12 +51,13 @@ def snapshot(
         base_files = late.imported_storage.without_log_files(table.storage)
         table, is_pinned = tables.Table(base_files, table.metadata.overrides), True
     pinned = view(table.snapshot()) if is_pinned else None
+    other_view = view if query_type != SNAPSHOT else None
     relations = open_tables.relations_of(table)
     return late.spark_frame.read(
         late.spark_session.classic(spark),
         table.metadata,
         pinned,
-        view,
+        other_view,
         reads=reads,
         relations=relations,
     )

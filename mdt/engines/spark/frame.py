@@ -81,9 +81,9 @@ def read(
     """Return a table as a DataFrame. Each query is planned on the newest snapshot at that time, or
     always on ``pinned``.
 
-    ``view``: maps the newest snapshot to the snapshot that is read. ``reads``: read settings of the
-    session, if any. ``relations``: cached relations of ``metadata``. Pinned relations are not
-    cached.
+    ``view``: maps the newest snapshot to the snapshot that is read, None for itself. ``reads``:
+    read settings of the session, if any. ``relations``: cached relations of ``metadata``. Pinned
+    relations are not cached.
     """
     newest = pinned or publish.published_snapshot(metadata, metadata.newest())
     definition = newest.definition
@@ -239,6 +239,7 @@ def _frame(
         *(["told"] if files.reads.explain else []),
         *(["placed"] if has_affinity else []),
         *(["far"] if files.is_far else []),
+        *(["newest"] if files.reads_newest else []),
     ]
     return relation(
         spark,
@@ -330,6 +331,11 @@ class _TableLister(Lister):
         self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_MAX)
         self._samples = Samples(metadata)
         self._lock = Lock()
+
+    @property
+    def reads_newest(self) -> bool:
+        """True if a query reads the newest snapshot."""
+        return self._pinned is None and self.view_of is None
 
     def explain(self, query: str, to: Collection[str]) -> None:
         """See :meth:`mdt.engines.spark.file_index.Lister.explain`."""

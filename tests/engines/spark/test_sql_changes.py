@@ -402,15 +402,15 @@ def meanwhile(sql, monkeypatch):
     """
     made = Statement.edits
 
-    def begin(**other):
+    def begin(is_planned=True, **other):
         seen = []
 
         def edits(self, seq):
-            found = made(self, seq)
+            found = made(self, seq) if is_planned else None
             if other and not seen:
                 mdt.open(path(sql)).upsert([NULLS | other])
             seen.append(seq)
-            return found
+            return made(self, seq) if found is None else found
 
         monkeypatch.setattr(Statement, "edits", edits)
         return seen
@@ -462,15 +462,28 @@ READS_ITSELF = cases(
     merge into changed t using changed s on t.id = s.id and s.id = 1 when matched then update set n = (select count(*) from changed) -> 60
     merge into changed t using (select 1L id, 'Rome' city) s on t.id = s.id and t.city = s.city when matched and s.id < (select count(*) from changed) then update set n = (select count(*) from changed) -> 60
     merge into changed t using (select max(id) id from changed) s on t.id = 1 when matched then update set n = s.id -> 59
+    merge into changed t using (select max(id) id from by_path) s on t.id = 1 when matched then update set n = s.id -> 59
+    update changed set n = (select count(*) from by_path) where id = 1 -> 60
+    update changed set n = (select count(*) from of_a_frame) where id = 1 -> 60
+    update by_path set n = (select count(*) from changed) where id = 1 -> 60
     """
 )
 
 
+@pytest.fixture
+def other_names(sql):
+    """Views of the table."""
+    options = f"path '{path(sql)}', `mdt.spark.local.bytes.max` '1000000'"
+    sql.sql(f"create or replace temporary view by_path using mdt options ({options})")
+    mdt.read(sql, path(sql)).createOrReplaceTempView("of_a_frame")
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
 @pytest.mark.parametrize(("statement", "n"), READS_ITSELF, ids=range(len(READS_ITSELF)))
-def test_a_statement_reads_one_state_of_its_table_wherever_it_names_it(
-    sql, meanwhile, statement, n
+def test_a_statement_reads_one_state_of_its_table_by_whatever_name(
+    sql, meanwhile, other_names, statement, n, is_planned
 ):
-    seen = meanwhile(id=99, city="Bern", n=1, ts=9)
+    seen = meanwhile(is_planned, id=99, city="Bern", n=1, ts=9)
     assert counts(sql, statement)[0] == 1
     assert len(seen) == 1 and numbers(sql)[1] == int(n)
 

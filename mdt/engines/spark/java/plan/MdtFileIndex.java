@@ -34,6 +34,7 @@ public class MdtFileIndex implements FileIndex {
     static final String TOLD = "told"; // explains each plan in the log and Spark's UI, if the query's session requests it
     static final String PLACED = "placed"; // each file has a preferred executor
     static final String FAR = "far"; // the store of the files is remote
+    static final String NEWEST = "newest"; // queries read the newest commit, not a past state or another view
     static final String STATISTICS = "statistics"; // Spark's optimizer gets estimates after pruning
     static final String TOP = "top"; // the first rows are read only from files that may have them
     static final String TOTALS = "totals"; // count, min and max are answered without files

@@ -62,7 +62,7 @@ public final class MergeStatement extends Statement {
         }
         source = statement.sourceTable();
         condition = target.named(statement.mergeCondition());
-        readsTable = target.isReadBy(statement);
+        readsTable = target.reads(statement) > 1; // once as the target
         read(MATCHED, Scala.list(statement.matchedActions()));
         read(NEW, Scala.list(statement.notMatchedActions()));
         read(ALONE, Scala.list(statement.notMatchedBySourceActions()));

@@ -80,28 +80,29 @@ final class Target {
         });
     }
 
-    /** Returns a plan in which the table, wherever it is read, has its rows after the commit seq. */
+    /** Returns a plan in which the table, by whatever name it is read, has its rows after the commit seq. */
     LogicalPlan at(long seq, LogicalPlan reading) {
         final BaseRelation rows = MdtSource.relation(
                 table.sparkSession(), Scala.with(table.options(), "as_of", String.valueOf(seq)), table.dataSchema());
         return (LogicalPlan) reading.transformDownWithSubqueries(new Replacement() {
             Object of(Object each) {
-                boolean isTable = each instanceof LogicalRelation && ((LogicalRelation) each).relation() instanceof MdtRelation
-                        && ((MdtRelation) ((LogicalRelation) each).relation()).options().equals(table.options());
-                return isTable ? copied((LogicalRelation) each, rows) : null;
+                return isRead(each) ? copied((LogicalRelation) each, rows) : null;
             }
         });
     }
 
-    /** Returns true if a statement that changes this table also reads it, in its source or in a subquery. */
-    boolean isReadBy(LogicalPlan statement) {
-        String root = MdtFileIndex.of(node).source.root;
+    /** Returns the number of relations in a plan and its subqueries that read the newest rows of this table. */
+    int reads(LogicalPlan plan) {
         int count = 0;
-        for (Iterator i = Nodes.withSubqueries(statement).iterator(); i.hasNext(); ) {
-            MdtFileIndex index = MdtFileIndex.of(i.next());
-            count += index != null && index.source.root.equals(root) ? 1 : 0;
+        for (Iterator i = Nodes.withSubqueries(plan).iterator(); i.hasNext(); ) {
+            count += isRead(i.next()) ? 1 : 0;
         }
-        return count > 1;
+        return count;
+    }
+
+    private boolean isRead(Object each) {
+        MdtFileIndex index = MdtFileIndex.of(each);
+        return index != null && index.does(MdtFileIndex.NEWEST) && index.source.root.equals(MdtFileIndex.of(node).source.root);
     }
 
     /** Returns a plan with the columns that cannot be read, for Spark's optimizer. */
