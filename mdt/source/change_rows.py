@@ -1,15 +1,17 @@
-"""DELETE, UPDATE and MERGE INTO of Spark SQL, executed as operations of a table.
+"""DELETE, UPDATE, MERGE INTO and INSERT of Spark SQL, executed as operations of a table.
 
 Spark evaluates the statement with its SQL modes, time zone, functions and subqueries. If a
 condition consists of exact tests of columns, and all values are constants,
 :meth:`mdt.Table.delete_where` and ``update_where`` find the rows themselves. Otherwise Spark makes
 a frame of edits from a single state of the table, with a row per changed row. A merge by key
-applies them if those rows are unchanged, else the edits are computed again.
+applies them if those rows are unchanged, else the edits are computed again. So are the rows of an
+INSERT whose query reads its table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mdt import late
@@ -23,7 +25,7 @@ from mdt.source.option_keywords import SourceOptions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from mdt.engines.spark.statement import EditClause, Plain, Statement
+    from mdt.engines.spark.statement import EditClause, Insert, Plain, Statement
     from mdt.schema.definition import TableDefinition
     from mdt.write.result import WriteResult
 
@@ -42,6 +44,39 @@ def change(options: SourceOptions, statement: Statement) -> tuple[tables.Table, 
     if statement.kind == "MERGE":
         return table, (affected, result.updated, result.deleted, result.inserted)
     return table, (affected,)
+
+
+def insert(options: SourceOptions, statement: Insert) -> tuple[tables.Table, WriteResult]:
+    """Execute an INSERT on the table of ``options``; return the table and the result.
+
+    Raises as :func:`mdt.source.write_frame.write` does, and Conflict if the query reads the table
+    and other writers changed the rows too often.
+    """
+    write_frame.require_newest(options)
+    if not statement.reads_table():
+        table, result = write_frame.write(options, statement.how, statement.rows(0))
+        assert result is not None, "an INSERT always writes"
+        return table, result
+    table = write_frame.open_for_writing(options)
+
+    def write(seq: int) -> WriteResult:
+        rows, at_state = statement.rows(seq), table.resting_on(seq)
+        _, result = write_frame.write(options, statement.how, rows, table=at_state)
+        assert result is not None, "an INSERT always writes"
+        return result
+
+    return table, _based_on_rows(table, write)
+
+
+def _based_on_rows(table: tables.Table, write: Callable[[int], WriteResult]) -> WriteResult:
+    """Call ``write`` with the newest commit, and again if other writers changed the rows that it
+    read. Raises Conflict if they do so too often.
+    """
+    attempts = table.options.commit_attempts
+    for _ in range(1, attempts):
+        with suppress(Conflict):
+            return write(table.snapshot().seq)
+    return write(table.snapshot().seq)
 
 
 def _by_condition(table: tables.Table, statement: Statement) -> WriteResult | None:
@@ -93,14 +128,10 @@ def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
     if result is not None:
         return result
     clauses = statement.clauses(on, fixed, False)
-    for attempt in range(1, table.options.commit_attempts + 1):
-        seq = table.snapshot().seq
-        try:
-            return _apply_edits(table.resting_on(seq), statement.edits(seq), None, clauses)
-        except Conflict:
-            if attempt == table.options.commit_attempts:
-                raise
-    raise AssertionError("there is a last attempt")
+    return _based_on_rows(
+        table,
+        lambda seq: _apply_edits(table.resting_on(seq), statement.edits(seq), None, clauses),
+    )
 
 
 def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> WriteResult | None:

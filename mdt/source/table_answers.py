@@ -181,11 +181,11 @@ class TableAnswers:
         """Write rows for an INSERT; return the number of rows changed in all, updated, deleted,
         inserted, and dropped as late.
 
-        ``text``: "into" or "overwrite". Raises as :func:`mdt.source.write_frame.write` does.
+        ``text``: "into" or "overwrite". Raises as :func:`mdt.source.change_rows.insert` does.
         """
+        statement = late.spark_statement.Insert(request.text, request.extra)
         with _writing(request) as (options, settings):
-            table, result = write(options, request.text, request.rows)
-        assert result is not None, "an INSERT always writes"
+            table, result = change_rows.insert(options, statement)
         _maintain(request.spark, settings, table)
         affected = result.updated + result.deleted + result.inserted
         return affected, result.updated, result.deleted, result.inserted, result.late

@@ -1,4 +1,4 @@
-"""A SQL statement that changes rows, backed by ``java/sql/Statement.java``."""
+"""SQL statements that change rows: ``java/sql/Statement.java`` and ``java/sql/InsertRows.java``."""
 
 from __future__ import annotations
 
@@ -93,6 +93,22 @@ class Statement:
         """Return a frame with a row per changed row, based on the state ``seq``. Call
         :meth:`clauses` first.
         """
+        return private.frame_of_java(self._java.rows(seq))
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """An INSERT. ``how``: "into" or "overwrite"."""
+
+    how: str
+    _java: Any = field(repr=False)
+
+    def reads_table(self) -> bool:
+        """Return True if the query reads the table that it changes."""
+        return bool(self._java.readsTable())
+
+    def rows(self, seq: int) -> DataFrame:
+        """Return the rows of the query, which reads the table at the state ``seq``."""
         return private.frame_of_java(self._java.rows(seq))
 
 

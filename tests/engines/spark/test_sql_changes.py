@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from reader import bag
 from sql_tables import (
     BEFORE,
+    LOCAL_BYTES,
     SCHEMA,
     TABLE,
     cases,
@@ -21,13 +22,14 @@ from sql_tables import (
     path,
     plain_copy,
     rows,
+    settings,
     stored,
     tuples,
 )
 
 import mdt
 import mdt.spark
-from mdt.engines.spark.statement import Statement
+from mdt.engines.spark.statement import Insert, Statement
 
 NULLS = dict.fromkeys(SCHEMA.names)
 NEW = {**NULLS, "id": 99, "city": "Oslo", "n": 900, "ts": 8}
@@ -486,6 +488,32 @@ def test_a_statement_reads_one_state_of_its_table_by_whatever_name(
     seen = meanwhile(is_planned, id=99, city="Bern", n=1, ts=9)
     assert counts(sql, statement)[0] == 1
     assert len(seen) == 1 and numbers(sql)[1] == int(n)
+
+
+@pytest.mark.parametrize("how", ["into", "overwrite"])
+@pytest.mark.parametrize("name", [TABLE, "by_path", "of_a_frame"])
+@pytest.mark.parametrize("local_bytes", ["0", "1000000"])
+def test_an_insert_that_reads_its_table_keeps_what_others_write_meanwhile(
+    sql, monkeypatch, other_names, how, name, local_bytes
+):
+    made, seen = Insert.rows, []
+
+    def rows(self, seq):
+        found = made(self, seq)
+        if not seen:
+            mdt.open(path(sql)).upsert(
+                [NULLS | {"id": key, "city": "Rome", "n": 70, "ts": 9} for key in (1, 99)]
+            )
+        seen.append(seq)
+        return found
+
+    monkeypatch.setattr(Insert, "rows", rows)
+    columns = ", ".join(name for name in SCHEMA.names if name != "n")
+    with settings(sql, {LOCAL_BYTES: local_bytes}):
+        sql.sql(f"insert {how} {TABLE} by name select n + 1 n, {columns} from {name}")
+    found = numbers(sql)
+    assert len(found) == 61 and (found[1], found[2]) == (71, 3)
+    assert len(seen) == 2 and seen[0] < seen[1] and found[99] == 71
 
 
 def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
