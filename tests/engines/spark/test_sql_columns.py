@@ -72,6 +72,31 @@ def test_statements_know_columns_that_the_catalog_does_not(sql, tmp_path):
     assert described(sql)[0][:2] == ("late", "int")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into altered select * from altered",
+        "update altered set n = n + 1 where n + 1 > 0",
+        (
+            "merge into altered t using (select 'b' id) s on t.id = s.id"
+            " when matched then update set n = t.n + 1"
+        ),
+    ],
+)
+def test_statements_of_a_session_that_has_read_older_columns_ask_for_a_refresh(
+    sql, tmp_path, statement
+):
+    assert sql.table("altered").count() == 1
+    t = mdt.open(tmp_path / "t")
+    t.alter(widen={"n": pa.int64()})
+    t.upsert([{"id": "b", "n": 5_000_000_000}], partial=True)
+    with pytest.raises((PySparkException, mdt.Invalid), match="(?s)altered.*REFRESH"):
+        sql.sql(statement).collect()
+    assert t.get({"id": "b"})["n"] == 5_000_000_000
+    sql.sql("refresh table altered")
+    sql.sql(statement).collect()
+
+
 def test_columns_are_added_and_moved_to_a_place(sql, tmp_path):
     added = "a int first, b int comment 'second' after ID, c int after b"
     sql.sql(f"alter table altered add columns ({added})")

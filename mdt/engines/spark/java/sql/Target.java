@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.sources.BaseRelation;
+import scala.Option;
 import scala.collection.immutable.Map;
 
 final class Target {
@@ -86,9 +87,23 @@ final class Target {
                 table.sparkSession(), Scala.with(table.options(), "as_of", String.valueOf(seq)), table.dataSchema());
         return (LogicalPlan) reading.transformDownWithSubqueries(new Replacement() {
             Object of(Object each) {
-                return isRead(each) ? copied((LogicalRelation) each, rows) : null;
+                return isRead(each) ? copied(current((LogicalRelation) each, rows), rows) : null;
             }
         });
+    }
+
+    /** Returns a relation of the table, or refuses one that a session has read before its columns were altered. */
+    private static LogicalRelation current(LogicalRelation relation, BaseRelation rows) {
+        List read = Scala.list(relation.output());
+        for (int i = 0; i < read.size(); i++) {
+            Attribute column = (Attribute) read.get(i);
+            Option place = rows.schema().getFieldIndex(column.name());
+            if (place.isEmpty() || !rows.schema().apply(column.name()).dataType().catalogString().equals(column.dataType().catalogString())) {
+                throw new Invalid("the table's columns were altered after this session has read it: the column " + column.name()
+                        + " is not as before; run REFRESH TABLE, or create the view again");
+            }
+        }
+        return relation;
     }
 
     /** Returns the number of relations in a plan and its subqueries that read the newest rows of this table. */
