@@ -149,6 +149,13 @@ def _show_create(
     return table, create_statement.create_statement(table, options.path, statement.table, columns)
 
 
+def _refresh(
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
+    table = read_frame.open_shared(options.path, options.options, options.storage or None, None)
+    return table, [statement.schema]
+
+
 def _show_partitions(
     options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
@@ -208,6 +215,7 @@ _HANDLERS: Mapping[
     "ShowPartitionsCommand": _show_partitions,
     "AlterTableDropPartitionCommand": _drop_partitions,
     "TruncateTableCommand": _truncate,
+    "RefreshTableCommand": _refresh,
 }
 """Supported statements. All others are refused (:mod:`mdt.source.statements`)."""
 _ANSWER_COLUMNS = {"ShowCreateTable": create_statement.SCHEMA, "ShowPartitionsCommand": _PARTITIONS}

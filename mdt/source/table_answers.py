@@ -153,7 +153,7 @@ class TableAnswers:
                 )
             else:
                 table, answer = procedures.call(options, name, arguments, request.spark)
-        if not name.startswith("Show"):
+        if not name.startswith(("Show", "Refresh")):
             _maintain(request.spark, settings, table)
         return answer
 

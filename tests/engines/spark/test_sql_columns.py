@@ -72,6 +72,33 @@ def test_statements_know_columns_that_the_catalog_does_not(sql, tmp_path):
     assert described(sql)[0][:2] == ("late", "int")
 
 
+def test_a_refresh_brings_columns_that_python_altered_into_the_catalog(sql, tmp_path):
+    sql.sql("cache table altered")
+    t = mdt.open(tmp_path / "t")
+    t.alter(add={"late": pa.int32()}, drop=["old"], widen={"n": pa.int64()})
+    sql.sql("refresh table altered")
+    wanted = [
+        COLUMNS[0],
+        ("n", "bigint", "a number"),
+        COLUMNS[2],
+        COLUMNS[4],
+        ("late", "int", None),
+    ]
+    assert described(sql) == wanted
+    columns = sql.catalog.listColumns("altered")
+    listed = [(each.name, each.dataType, each.description) for each in columns]
+    assert listed == wanted
+    assert [row[0] for row in sql.sql("show columns in altered").collect()] == t.schema.names
+    assert (
+        sql.table("altered").columns == sql.sql("select * from altered").columns == t.schema.names
+    )
+    t.upsert([{"id": "b", "n": 5_000_000_000, "late": 4}], partial=True)
+    sql.sql("refresh table altered")
+    rows = sql.sql("select id, n, late from altered order by id")
+    assert tuples(rows) == [("a", 1, None), ("b", 5_000_000_000, 4)]
+    sql.sql("uncache table altered")
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -7,7 +7,8 @@
 // calls the source.
 // 3. CREATE TABLE LIKE, which would create a catalog entry without a table, is refused.
 // 4. Statements on whole partitions, and other ALTER TABLE statements that would change only the catalog, become a call
-// of Python (TableCall.java). TRUNCATE TABLE would delete the directory, including the metadata.
+// of Python (TableCall.java). TRUNCATE TABLE would delete the directory, including the metadata. REFRESH TABLE would
+// leave columns in the catalog that t.alter has changed.
 // 5. DELETE, UPDATE, MERGE and INSERT, which Spark would refuse or not count, become a Statement or InsertRows.
 //
 // The rule runs at the end of the analysis: names are resolved, and Spark has not yet refused the command.
@@ -46,7 +47,7 @@ public class CommandRule extends Rule {
     private static final String REQUIRED = "__required_columns";
     private static final String CLUSTERING = "clusteringColumns"; // the catalog's property for CLUSTER BY
     private static final List HUDIS = Arrays.asList(new Object[] {"primarykey", "type", "precombinefield", "orderingfields"});
-    private static final List CALLS = Arrays.asList(new Object[] {"TruncateTableCommand", "ShowPartitionsCommand"});
+    private static final List CALLS = Arrays.asList(new Object[] {"TruncateTableCommand", "ShowPartitionsCommand", TableCall.REFRESH});
     private static final String RENAME = "AlterTableRenameCommand"; // executed by Spark
     private final SparkSession session;
 

@@ -22,6 +22,7 @@ import scala.Product;
 import scala.collection.immutable.Map;
 
 final class TableCall extends SqlCommand {
+    static final String REFRESH = "RefreshTableCommand";
     private static final List RESTORING = Arrays.asList(new Object[] {"restore", "rollback"});
     private final CatalogTable table; // null for a table that is named by path
     private final Map options;
@@ -71,6 +72,9 @@ final class TableCall extends SqlCommand {
     }
 
     List carriedOut(SparkSession session) {
+        if (name.equals(REFRESH)) {
+            session.catalog().refreshTable(table.identifier().quotedString()); // with its cached rows
+        }
         Object answer = Python.ask("call", session, options, name, request);
         if (answer instanceof String) {
             enter(session, Arrays.asList((Object[]) Python.texts(answer)));
@@ -96,7 +100,9 @@ final class TableCall extends SqlCommand {
             }
         } else {
             StructType columns = MdtSource.commented((StructType) DataType.fromJson((String) answer.get(0)), table.schema());
-            session.sharedState().externalCatalog().alterTableDataSchema(table.database(), table.identifier().table(), columns);
+            if (!columns.equals(table.schema())) { // REFRESH TABLE needs no right to alter if nothing changes
+                session.sharedState().externalCatalog().alterTableDataSchema(table.database(), table.identifier().table(), columns);
+            }
         }
         session.sessionState().catalog().refreshTable(table.identifier());
     }
