@@ -690,7 +690,7 @@ def _changed(declared: Option, value: object, given_as: str) -> str | None:
     if declared.scope != "table":
         raise Invalid(
             f"{declared.name} has the scope {declared.scope} and is not stored with a table",
-            hint=f"pass it when opening the table: mdt.open(path, {{{declared.name!r}: …}})",
+            hint=f"mdt.open(path, {{{declared.name!r}: …}}), in SQL SET spark.{declared.name} = …",
         )
     if declared.fixed and declared.name not in ALTERABLE:
         raise Invalid(

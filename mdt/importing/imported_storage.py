@@ -566,7 +566,7 @@ def read_only(url: str) -> Unsupported:
     """Return the error for a write to a table of other writers."""
     return Unsupported(
         f"another Hudi writer has written {url}; mdt reads such tables and does not write to them",
-        hint="mdt.adopt(path) lets mdt write to it",
+        hint="mdt.adopt(path), in SQL CALL mdt.adopt('path'), lets mdt write to it",
     )
 
 

@@ -190,7 +190,7 @@ def history_range(
     if not metadata.storage.knows_changes:
         raise Unsupported(
             "the changes of a table of another writer can only be read between two instants",
-            hint="use t.changes(since, until) with instants or times",
+            hint="give instants or times as since and until",
         )
     newest = newest or metadata.newest()
     metadata.at(until, newest=newest)

@@ -472,7 +472,7 @@ def refuse_two_rows_for_one(
     raise Invalid(
         f"{len(twice)} rows of the table match several rows of the source: {shown_keys}",
         hint=(
-            "use t.merge(…, dedupe=True) to keep the row with the largest ordering value for each"
-            " key, or remove the other rows"
+            "leave one row of the source for each row of the table, in SQL by GROUP BY, or use"
+            " t.merge(…, dedupe=True) to keep the row with the largest ordering value for each key"
         ),
     )

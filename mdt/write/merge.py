@@ -553,7 +553,8 @@ class Decision:
             raise Invalid(
                 f"{repeated.duplicates} new rows repeat a key: {list(repeated.repeated)}",
                 hint=(
-                    "use t.merge(…, dedupe=True) to keep the row with the largest ordering value of"
+                    "leave one row of the source for each key, in SQL by GROUP BY, or use"
+                    " t.merge(…, dedupe=True) to keep the row with the largest ordering value of"
                     " each key"
                 ),
             )

@@ -90,7 +90,10 @@ def _missing_file(text: str) -> Missing | None:
     return Missing(
         f"a file of the table at {root} is missing: the table was deleted or replaced, or its"
         " snapshot was cleaned",
-        hint="create the DataFrame again with mdt.read(spark, path)",
+        hint=(
+            "create the DataFrame again with mdt.read(spark, path), in SQL run REFRESH TABLE and"
+            " the query again"
+        ),
     )
 
 

@@ -11,7 +11,10 @@ from mdt.metadata.files import paths
 from mdt.metadata.history import foreign_writers
 from mdt.stores.storage import Storage
 
-_CREATE = "check the path, or create a table with mdt.create(path, schema, key=[...])"
+_CREATE = (
+    "check the path, or create a table with mdt.create(path, schema, key=[...]), in SQL CREATE"
+    " TABLE … (columns) USING mdt OPTIONS (key …) LOCATION …"
+)
 _LOAD = "load its rows into a new table: mdt.create(new_path, schema, key=[...]).bulk_insert(rows)"
 _NAMES_SHOWN = 3
 _ADOPTED_VERSION = 6
@@ -107,7 +110,10 @@ def _other_table(storage: Storage) -> Finding | None:
     if hudi_properties is not None:
         hint = f"read it with mdt.open(path), and {_LOAD}"
         if hudi_properties.get(properties.VERSION) == str(_ADOPTED_VERSION):
-            hint = "read it with mdt.open(path), or adopt it to write to it: mdt.adopt(path)"
+            hint = (
+                "read it with mdt.open(path), or adopt it to write to it: mdt.adopt(path), in SQL"
+                " CALL mdt.adopt('path')"
+            )
         return Finding("hudi", f"it is {_describe_hudi(hudi_properties)}", hint)
     if storage.list_dir("_delta_log"):
         hint = f"read it (deltalake.DeltaTable(path).to_pyarrow_table()), and {_LOAD}"

@@ -331,8 +331,9 @@ def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
         raise Invalid(
             f"Hudi's readers would {would}: " + "; ".join(reasons),
             hint=(
-                f"{otherwise}rewrite=True (--rewrite) writes all rows again; or beyond_hudi=True"
-                " (--beyond-hudi) alters the table anyway, and only mdt reads it correctly"
+                f"{otherwise}t.alter(rewrite=True) (--rewrite) writes all rows again; or"
+                " beyond_hudi=True (--beyond-hudi) alters the table anyway, and only mdt reads it"
+                " correctly"
             ),
         )
 

@@ -91,7 +91,7 @@ class AddTag(Operation[WritePlan]):
         if self.comment is not None and snapshot.is_shared:
             raise Unsupported(
                 "savepoints of a table that other Hudi writers share are made by them",
-                hint="t.tag(name) keeps the state for readers of mdt",
+                hint="a tag keeps the state for readers of mdt",
             )
         if self.comment is None:
             return Changes(extra=fields)

@@ -221,7 +221,7 @@ def auto_columns(
     if not candidates:
         raise Invalid(
             f"no columns to cluster by can be chosen: {NOT_COUNTED}",
-            hint="name the columns: by=['city', 'ts']",
+            hint="name the columns: by=['city', 'ts'], in SQL by => 'city, ts'",
         )
     overlap = overlaps(snapshot, candidates, partitions)
     worth = {name: uses[name] * max(overlap[name] - 1.0, 0.0) for name in candidates}

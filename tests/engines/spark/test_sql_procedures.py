@@ -261,3 +261,21 @@ def test_every_kind_of_error_is_in_the_table_of_the_page():
     for kind in ours:
         error = kind("")
         assert f"| `{kind.__name__}` | `{error.getCondition()}` | `{error.getSqlState()}` |" in page
+
+
+HINTS = cases(
+    """
+    call mdt.check('/no/table') -> in SQL CREATE TABLE
+    call mdt.cluster('served') -> in SQL by =>
+    alter table served set tblproperties ('mdt.cache.dir' = '/x') -> in SQL SET spark.mdt.cache.dir
+    alter table served rename column note to remark -> t.alter(rewrite=True)
+    merge into served t using served s on t.city = s.city when matched then update set note = s.note -> in SQL by GROUP BY
+    """
+)
+
+
+@pytest.mark.parametrize(("statement", "hint"), HINTS)
+def test_hints_name_statements_where_there_are_some(sql, statement, hint):
+    with pytest.raises(PySparkException) as caught:
+        sql.sql(statement).collect()
+    assert hint in str(caught.value)
