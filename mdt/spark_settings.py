@@ -74,7 +74,7 @@ class SparkSettings:
         whole(0, limits.COUNT_MAX),
     )
 
-    def of_stream(self) -> Self:
+    def for_stream(self) -> Self:
         """Return the same settings for the batches of a stream."""
         uses = tuple(use for use in _STREAM_SETTINGS if use in self.optimize)
         return replace(self, optimize=uses)

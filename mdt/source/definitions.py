@@ -84,8 +84,8 @@ def execute(
 def _alter(
     options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
-    of_json = late.spark_schema.of_json
-    before = of_json(statement.schema)
+    parse_json = late.spark_schema.parse_json
+    before = parse_json(statement.schema)
     comments = {
         field.name: field.metadata["comment"] for field in before if "comment" in field.metadata
     }
@@ -95,11 +95,11 @@ def _alter(
         column = _resolve_case(path[0], names, exact)
         if change in ("add", "widen"):
             type, nullable = new
-            schema = of_json(type)
+            schema = parse_json(type)
             is_whole = change == "widen" and len(path) == 1 and column in names
             if is_whole and before[column].dataType == schema["of"].dataType:
                 continue  # CHANGE COLUMN always names the type
-            new = late.spark_schema.of_new_columns(schema).field(0).with_nullable(nullable)
+            new = late.spark_schema.new_columns_to_arrow(schema).field(0).with_nullable(nullable)
         elif change == "comment":
             comments[column] = new
         elif change == "place" and new is not None:

@@ -66,7 +66,7 @@ class Stream:
                 hint='set since to a commit, an instant, or "earliest"',
             )
         self._options = options
-        self._reads = reads.of_stream()
+        self._reads = reads.for_stream()
         self._table = _open(options)
 
     def columns(self, spark: SparkSession, declared: StructType | None) -> StructType:

@@ -207,7 +207,7 @@ class TableAnswers:
 
         def batch(question: Request) -> DataFrame:
             start, columns = question.extra
-            expected = late.spark_schema.of_json(columns)
+            expected = late.spark_schema.parse_json(columns)
             return stream.batch(question.spark, start, question.text, expected)
 
         return {

@@ -202,7 +202,7 @@ def _create(options: SourceOptions, rows: DataFrame) -> tables.Table:
                 " USING mdt OPTIONS (key 'id')"
             ),
         )
-    columns = late.spark_schema.of_new_columns(rows.drop(IS_DELETED).schema)
+    columns = late.spark_schema.new_columns_to_arrow(rows.drop(IS_DELETED).schema)
     if late.spark_session.is_case_sensitive(rows.sparkSession):
         _require_columns(options.create_arguments, columns.names)
     required = [named_column(name, columns.names) for name in options.required]

@@ -19,7 +19,7 @@ from mdt.config import Options
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.engine import SparkEngine, estimated_bytes
 from mdt.engines.spark.private import collect_batches, spark_schema
-from mdt.engines.spark.schema import of_new_columns, to_arrow
+from mdt.engines.spark.schema import new_columns_to_arrow, to_arrow
 from mdt.engines.spark.session import classic, classic_frame, is_case_sensitive
 from mdt.errors import Invalid
 from mdt.schema.convert import convert
@@ -49,7 +49,7 @@ def schema(schema: Any) -> Any:
     """Convert a DataFrame's schema to Arrow. Other objects are returned unchanged. Raises Invalid
     for columns that a table cannot have.
     """
-    return of_new_columns(schema) if isinstance(schema, StructType) else schema
+    return new_columns_to_arrow(schema) if isinstance(schema, StructType) else schema
 
 
 def in_own_names(frame: DataFrame, table_columns: Sequence[str]) -> DataFrame:
@@ -146,7 +146,7 @@ class FrameInput:
         that a new table could not have.
         """
         new = [field for field in self.rows.schema if field.name not in table_schema.names]
-        of_new_columns(StructType(new))
+        new_columns_to_arrow(StructType(new))
         return self.schema
 
     def add_missing_columns(self, definition: TableDefinition) -> DataFrame:

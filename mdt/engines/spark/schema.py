@@ -25,12 +25,12 @@ def to_arrow(schema: StructType) -> pa.Schema:
         ) from error
 
 
-def of_json(text: str) -> StructType:
+def parse_json(text: str) -> StructType:
     """Parse a Spark schema in Spark's JSON."""
     return StructType.fromJson(json.loads(text))
 
 
-def of_new_columns(schema: StructType) -> pa.Schema:
+def new_columns_to_arrow(schema: StructType) -> pa.Schema:
     """Convert a Spark schema as :func:`to_arrow` does. Also raises Invalid for strings with a
     collation, because tables and Hudi's readers compare bytes.
     """

@@ -23,7 +23,7 @@ from mdt.engines.spark import private
 from mdt.engines.spark.file_index import refusals
 from mdt.engines.spark.functions import patterns_of
 from mdt.engines.spark.java_half import factory_of
-from mdt.engines.spark.schema import of_json
+from mdt.engines.spark.schema import parse_json
 from mdt.engines.spark.session import classic
 from mdt.errors import MdtError
 from mdt.session import Guarded, for_life
@@ -50,7 +50,7 @@ class Request:
         """The columns described by ``text``, or None for any."""
         if self.text is None:
             return None
-        return of_json(self.text)
+        return parse_json(self.text)
 
     @property
     def rows(self) -> DataFrame:
