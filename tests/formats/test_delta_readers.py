@@ -132,6 +132,22 @@ def test_predicates_prune_files_and_lose_no_rows(tmp_path):
     assert actions["min.id"].null_count == 0, "twins have bounds, too"
 
 
+@pytest.mark.parametrize("text", ["0.0", "-0.0"])
+@pytest.mark.parametrize("operator", ["=", "<=", ">="])
+def test_a_filter_of_zero_finds_zeros_of_both_signs(tmp_path, text, operator):
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+    options = {"mdt.small.file.bytes": 0, "mdt.services.auto": False}
+    table = _table(tmp_path, schema, options=options)
+    for number, values in enumerate([[-0.0], [0.0], [0.0, -0.0]]):
+        table.insert(
+            pa.table([[10 * number + n for n in range(len(values))], values], schema=schema)
+        )
+    query = f"select id from t where x {operator} cast('{text}' as double)"
+    delta = deltalake.DeltaTable(str(tmp_path))
+    found = pa.table(deltalake.QueryBuilder().register("t", delta).execute(query))
+    assert sorted(found["id"].to_pylist()) == [0, 10, 20, 21]
+
+
 def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
     table = _table(tmp_path, schema)

@@ -110,9 +110,10 @@ def _text(key: bytes, column: _Column, *, is_upper: bool) -> str | None:
     if isinstance(value, Decimal):
         is_exact = type.precision <= _EXACT_DIGITS_MAX
         return format(value, "f") if is_exact else None
-    if isinstance(value, float) and not math.isfinite(value):
+    if not isinstance(value, float) or not math.isfinite(value):
         return None
-    return json.dumps(value)
+    # -0.0 and 0.0 have the same key, and delta-rs orders -0.0 first
+    return json.dumps(value or (0.0 if is_upper else -0.0))
 
 
 def _string(key: bytes, *, is_upper: bool) -> str | None:
