@@ -60,10 +60,12 @@ class ChangeStream(ArrowStream):
         before: bool = True,
         threads: int = 1,
         newest: Snapshot | None = None,
+        columns_at: int | None = None,
     ) -> None:
         """Arguments are those of :meth:`mdt.Table.changes`.
 
         newest: The newest snapshot, if the caller has just read it.
+        columns_at: The commit whose columns the rows get, ``until`` by default, or a later one.
         """
         if since > until:
             raise Invalid(
@@ -78,7 +80,7 @@ class ChangeStream(ArrowStream):
             )
         self.metadata = metadata
         self.since, self.until = since, until
-        self.range = history_range(metadata, since, until, newest=newest)
+        self.range = history_range(metadata, since, until, newest=newest, columns_at=columns_at)
         snapshot = self.range.view
         self.definition = snapshot.definition
         self.columns = checked_columns(snapshot, columns)
@@ -108,7 +110,8 @@ class ChangeStream(ArrowStream):
     def __reduce__(self) -> Any:
         """Pickle the storage, the range and the arguments, not the rows."""
         table = self.metadata.storage, dict(self.metadata.overrides)
-        arguments = self.since, self.until, self.mode, self.columns, self.threads, self.before
+        points = self.since, self.until, self.range.columns_at
+        arguments = *points, self.mode, self.columns, self.threads, self.before
         return _unpickle, (*table, *arguments), {"predicate": self.predicate}
 
     def _rows(self) -> ChangedRows:
@@ -176,6 +179,7 @@ def _unpickle(
     overrides: Mapping[str, object],
     since: int,
     until: int,
+    columns_at: int,
     mode: str,
     columns: Sequence[str],
     threads: int,
@@ -183,4 +187,14 @@ def _unpickle(
 ) -> ChangeStream:
     """Unpickle a stream, without its predicate. Raises Expired if its range was cleaned."""
     metadata = Metadata(storage, overrides)
-    return ChangeStream(metadata, since, until, mode, None, columns, before=before, threads=threads)
+    return ChangeStream(
+        metadata,
+        since,
+        until,
+        mode,
+        None,
+        columns,
+        before=before,
+        threads=threads,
+        columns_at=columns_at,
+    )

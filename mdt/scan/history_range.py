@@ -148,6 +148,7 @@ class HistoryRange:
         commits: Their row changes, oldest first, without commits that changed no rows.
         uncovered: Files that had been removed at ``until`` and whose shards got summaries within
             the range, bool[numbered]. These summaries may not cover them.
+        columns_at: The commit whose columns the rows have.
     """
 
     oldest: Snapshot
@@ -155,6 +156,7 @@ class HistoryRange:
     view: Snapshot
     commits: tuple[CommitRows, ...]
     uncovered: BoolArray
+    columns_at: int
 
     @property
     def since(self) -> int:
@@ -177,12 +179,18 @@ class HistoryRange:
 
 
 def history_range(
-    metadata: Metadata, since: int, until: int, *, newest: Snapshot | None = None
+    metadata: Metadata,
+    since: int,
+    until: int,
+    *,
+    newest: Snapshot | None = None,
+    columns_at: int | None = None,
 ) -> HistoryRange:
     """Return the row changes after commit ``since`` up to and including ``until``.
 
     Args:
         newest: The newest snapshot, if it has just been loaded.
+        columns_at: The commit whose columns the rows get, ``until`` by default, or a later one.
 
     Raises Invalid if a commit does not exist, Expired if the first was cleaned, and Unsupported if
     the records lack the rows that changed. O(records of the range).
@@ -211,15 +219,23 @@ def history_range(
                 )
             changes.append(_RecordedChanges.from_record(record))
             built_shards.append(numbers(record.table("covers")["shard"]))
-    view = replace(snapshot, removed=_NO_ROWS, vectors_since=Layered())
+    columns_at = until if columns_at is None else columns_at
+    definition = snapshot.definition
+    if columns_at > until:
+        # The files of the range have key maps of their own time.
+        definition = replace(
+            metadata.at(columns_at, newest=newest).definition,
+            key_index=definition.key_index,
+            key_hash=definition.key_hash,
+        )
+    view = replace(snapshot, definition=definition, removed=_NO_ROWS, vectors_since=Layered())
     rows = view.files.numpy("rows")
     commits = (change.numbered(view, rows) for change in changes)
     shards = snapshot.shards
     is_built = np.isin(shards.number, np.concatenate(built_shards))[shards.of_file]
     uncovered = is_built & ~snapshot.has_rows
-    return HistoryRange(
-        oldest, until, view, tuple(commit for commit in commits if commit.rows), uncovered
-    )
+    changed = tuple(commit for commit in commits if commit.rows)
+    return HistoryRange(oldest, until, view, changed, uncovered, columns_at)
 
 
 @dataclass(frozen=True, slots=True)

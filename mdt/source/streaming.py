@@ -136,9 +136,11 @@ class Stream:
             last_seq = _last_within_limits(table, snapshot, options, begun, end)
         if last_seq <= begun:
             return None
-        # A cleaned state cannot end a batch of rows. Its rows are in later states.
+        # A state that was cleaned or has other columns cannot end a batch of rows. Its rows are in
+        # later states.
         if options.changes is None:
-            last_seq = max(last_seq, min(end, snapshot.retention.horizon))
+            first = max(snapshot.retention.horizon, snapshot.definition.version.since)
+            last_seq = max(last_seq, min(end, first))
         return _offset(snapshot, last_seq)
 
     def _batch(
@@ -154,13 +156,9 @@ class Stream:
         )  # refreshed when the end of this batch was chosen
         until = _seq(table, snapshot, end)
         begun = _begin(snapshot, self._options) if start is None else _seq(table, snapshot, start)
-        if self._options.changes is not None:
-            rows = self._rows(spark, table, snapshot, begun, until)
-        else:
-            rows = self._rows(spark, table, snapshot, begun, max(until, snapshot.retention.horizon))
-            if _simple(rows.schema) != _simple(expected):
-                # Read the rows with the current columns.
-                rows = self._rows(spark, table, snapshot, begun, snapshot.seq)
+        rows = self._rows(spark, table, snapshot, begun, until)
+        if _simple(rows.schema) != _simple(expected):
+            rows = self._rows(spark, table, snapshot, begun, until, has_newest_columns=True)
         if _simple(rows.schema) != _simple(expected):
             raise Invalid(
                 "the table's columns were altered after the stream was started:"
@@ -178,7 +176,12 @@ class Stream:
         newest: Snapshot,
         since: int | None,
         until: int,
+        *,
+        has_newest_columns: bool = False,
     ) -> DataFrame:
+        """Return the rows of a batch, or its changes, with the columns of its end or the newest
+        ones.
+        """
         if self._options.changes is not None:
             assert since is not None, "checked when the stream began"
             return ChangeStream(
@@ -190,8 +193,10 @@ class Stream:
                 None,
                 threads=table.options.threads("reader"),
                 newest=newest,
+                columns_at=newest.seq if has_newest_columns else None,
             ).to_spark(spark)
-        state = table.metadata.at(until, newest=newest)
+        readable = newest.seq if has_newest_columns else max(until, newest.retention.horizon)
+        state = table.metadata.at(readable, newest=newest)
         scan = Scan(table.metadata, state, None, None, table.options, since=since)
         return late.spark_frame.scan(
             spark, table.metadata, state, scan.predicate, scan.columns, reads=self._reads

@@ -178,13 +178,14 @@ def _encode(changed: Changes, segments: np.ndarray[tuple[int], np.dtype[np.int64
 
 @dataclass(frozen=True, slots=True)
 class _ChangesSource:
-    """The location of changes for tasks: a table, and the commits after ``since`` up to
-    ``until``.
+    """The location of changes for tasks: a table, the commits after ``since`` up to ``until``, and
+    the commit whose columns the rows have.
     """
 
     source: Source
     since: int
     until: int
+    columns_at: int
 
     @classmethod
     def from_changes(cls, changes: ChangedRows) -> _ChangesSource:
@@ -194,13 +195,14 @@ class _ChangesSource:
         metadata, view = changes.metadata, changes.history.view
         metadata.storage.__reduce__()
         source = source_of(metadata, view, metadata.options(view.definition))
-        return cls(source, changes.history.since, changes.history.until)
+        history = changes.history
+        return cls(source, history.since, history.until, history.columns_at)
 
     def range_of(self, metadata: Metadata) -> HistoryRange | None:
         """Return the history range, or None if it belongs to another table or another copy of this
         table.
         """
-        history = history_range(metadata, self.since, self.until)
+        history = history_range(metadata, self.since, self.until, columns_at=self.columns_at)
         if self.source.is_of(history.view):
             return history
         return None

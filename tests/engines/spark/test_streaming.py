@@ -177,6 +177,32 @@ def test_a_batch_that_was_planned_is_read_after_an_alter_and_a_cleaning(named, s
     assert Follower(named, source.path, tmp_path / "c").run()[-1] == [("b", "Oslo", 2, 2)]
 
 
+def test_commits_before_an_alteration_are_delivered_once_with_the_new_columns(
+    named, source, tmp_path
+):
+    changes = {"changes": "all", "since": "earliest", "max_commits": "1"}
+    source.upsert([row("a", "Oslo", 1)])
+    assert len(Follower(named, source.path, tmp_path / "c", **changes).run()) == 1
+    source.upsert([row("b", "Oslo", 2)])
+    planned = Follower(named, source.path, tmp_path / "c", **changes)
+    with pytest.raises(StreamingQueryException):
+        planned.frame.writeStream.foreachBatch(lambda rows, number: 1 / 0).option(
+            "checkpointLocation", str(tmp_path / "c")
+        ).start().processAllAvailable()
+    source.upsert([row("c", "Oslo", 3)])
+    source.alter(rename={"n": "m"}, add={"more": pa.int64()}, beyond_hudi=True)
+    source.upsert([{"id": "a", "city": "Oslo", "m": 4, "more": 5}])
+    followed = Follower(named, source.path, tmp_path / "c", **changes).run()
+    assert [[(kind, *values) for kind, _, _, *values in rows] for rows in followed] == [
+        [("insert", "b", "Oslo", 2, None)],
+        [("insert", "c", "Oslo", 3, None)],
+        [("update_after", "a", "Oslo", 4, 5), ("update_before", "a", "Oslo", 1, None)],
+    ]
+    rows = Follower(named, source.path, tmp_path / "r", since="earliest", max_commits="1")
+    a, b, c = (("a", "Oslo", 1, None), ("b", "Oslo", 2, None), ("c", "Oslo", 3, None))
+    assert rows.run() == [[a, b, c], [("a", "Oslo", 4, 5)]], "a batch ends where the columns begin"
+
+
 def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_there(
     named, source, tmp_path
 ):
