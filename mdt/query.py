@@ -74,7 +74,11 @@ def _whole_snapshot(snapshot: Snapshot) -> Snapshot:
 def _written_since(
     metadata: Metadata, snapshot: Snapshot, since: int, predicate: Predicate | None
 ) -> Predicate:
-    """Return ``predicate`` restricted to rows that commits after ``since`` wrote."""
+    """Return ``predicate`` restricted to rows that commits after ``since`` wrote.
+
+    Raises Unsupported if one of them imported commits of other writers, whose rows have other
+    commit times.
+    """
     if since < 0:
         raise Invalid(f"there is no commit {since}", hint=f"commits 0 to {snapshot.seq} exist")
     if since > snapshot.seq:
@@ -82,9 +86,15 @@ def _written_since(
             f"the range from commit {since} to commit {snapshot.seq} is reversed",
             hint="give the older commit first",
         )
-    written = late.commit_times.committed_within(
-        metadata.history(since=since, until=snapshot), since, snapshot.seq
-    )
+    history = metadata.history(since=since, until=snapshot)
+    imported = late.commit_times.first_import(history, since, snapshot.seq)
+    if imported is not None:
+        raise Unsupported(
+            f"the rows written after commit {since} cannot be found by commit number: commit"
+            f" {imported} imported commits of another Hudi writer",
+            hint="give an instant or a time as since, or read changes, which contain these rows",
+        )
+    written = late.commit_times.committed_within(history, since, snapshot.seq)
     return written if predicate is None else And((written, predicate))
 
 

@@ -17,6 +17,7 @@ from indexes.column_stats import STATS_SCHEMA
 from indexes.predicate import Leaf, leaves
 from mdt.hudi.avro_schema import COMMIT_TIME
 from mdt.metadata.files.file_group import LOG
+from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.plan_state import PlanState
 
@@ -31,9 +32,28 @@ def committed_within(history: pa.Table, since: int, until: int) -> Leaf:
     >>> committed_within(history, since=1, until=3).value
     ('t2', 't3')
     """
-    within = pc.and_(pc.greater(history["seq"], since), pc.less_equal(history["seq"], until))
-    instants = history["instant"].filter(within)
+    instants = _within(history, since, until)["instant"]
     return Leaf(COMMIT_TIME, "in", tuple(instants.to_pylist()))
+
+
+def first_import(history: pa.Table, since: int, until: int) -> int | None:
+    """Return the first commit after ``since``, up to and including ``until``, that imported commits
+    of other writers, or None.
+
+    >>> history = pa.table({"seq": [1, 2, 3], "action": ["import", "commit", "import"]})
+    >>> first_import(history, since=1, until=3)
+    3
+    """
+    commits = _within(history, since, until)
+    seqs = commits["seq"].filter(pc.equal(commits["action"], IMPORT))
+    return None if not len(seqs) else int(seqs[0].as_py())
+
+
+def _within(history: pa.Table, since: int, until: int) -> pa.Table:
+    """Return the rows of commits after ``since``, up to and including ``until``."""
+    return history.filter(
+        pc.and_(pc.greater(history["seq"], since), pc.less_equal(history["seq"], until))
+    )
 
 
 def by_commit_time(state: PlanState) -> None:

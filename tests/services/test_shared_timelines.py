@@ -5,9 +5,11 @@ import json
 import pytest
 from hidden import HiddenMetadata
 from other_writer import OtherWriter
+from refusals import refused
 from shared_tables import batch, other_table, rows_of
 
 import mdt
+from mdt.errors import Unsupported
 from mdt.metadata.files import paths
 from mdt.services.reclaiming import archiving, cleaning
 from mdt.stores.storage import MemoryStorage
@@ -212,3 +214,18 @@ def test_a_torn_log_file_of_a_dead_writer_is_deleted():
     ours = mdt.open(storage, {"mdt.rollback.after.seconds": 1})
     ours.upsert(batch([2], 6))
     assert log not in data_files(storage) and ours.check().ok
+
+
+def test_a_scan_since_a_commit_number_does_not_leave_out_imported_rows():
+    storage = MemoryStorage()
+    theirs = other_table(storage)
+    theirs.upsert(batch([1], 1))
+    ours = mdt.adopt(storage)
+    begin = ours.snapshot()
+    ours.upsert(batch([2], 1))
+    assert ours.scan(since=begin.seq).to_arrow()["id"].to_pylist() == [2]
+    theirs.upsert(batch([3], 1))
+    ours.refresh()
+    refused("cannot be found by commit number", ours.scan, since=begin.seq, kind=Unsupported)
+    assert sorted(ours.scan(since=begin.last_instant).to_arrow()["id"].to_pylist()) == [2, 3]
+    assert sorted(ours.changes(begin.seq).to_arrow()["id"].to_pylist()) == [2, 3]
