@@ -200,7 +200,8 @@ def history_range(
             "the changes of a table of another writer can only be read between two instants",
             hint="give instants or times as since and until",
         )
-    newest = newest or metadata.newest()
+    # The commits of a range are in the log, whatever other writers have committed since.
+    newest = newest or metadata.newest(watched=False, to_end=True)
     metadata.at(until, newest=newest)
     oldest = snapshot = metadata.at(since, newest=newest)
     if since < min(until, newest.retention.horizon):

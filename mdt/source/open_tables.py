@@ -21,6 +21,7 @@ from mdt import table as tables
 from mdt.config import canonical
 from mdt.errors import MdtError
 from mdt.limits import OPEN_FILES_MAX, OPEN_TABLES_MAX
+from mdt.metadata.files import paths
 from mdt.metadata.log import commit_log
 from mdt.session import Guarded, in_session
 from mdt.stores.storage import Storage, open_storage
@@ -115,7 +116,7 @@ def _is_current(table: tables.Table, storage: Storage) -> bool:
     with suppress(MdtError):
         if table.storage.is_imported:
             table.snapshot()
-            return True
+            return not storage.list_dir(paths.log_dir())  # it may be adopted now
         since = table.metadata.cached_snapshot().history_since
         if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
             table.readable()

@@ -18,13 +18,14 @@ from mdt import late
 from mdt import table as tables
 from mdt.arguments import one_of
 from mdt.changes import ChangeStream
-from mdt.errors import Invalid, MdtError
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.snapshot.as_of import seq_at
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.query import SNAPSHOT, Scan
-from mdt.source import read_frame, write_frame
+from mdt.source import open_tables, write_frame
 from mdt.source.option_keywords import INCREMENTAL, SourceOptions
 from mdt.spark_settings import SparkSettings
 
@@ -68,6 +69,11 @@ class Stream:
         self._options = options
         self._reads = reads.for_stream()
         self._table = _open(options)
+        if self._table.storage.is_imported:
+            raise Unsupported(
+                "streams read the log of a table, and another Hudi writer's table has none",
+                hint="mdt.adopt(path), or read with since = the last instant that was read",
+            )
 
     def columns(self, spark: SparkSession, declared: StructType | None) -> StructType:
         """Return the columns of the stream. Raises Invalid if they differ from the user's schema
@@ -85,7 +91,7 @@ class Stream:
 
     def newest(self) -> str:
         """Return the offset of the newest commit, for streams that end with the available rows."""
-        return self._with_reopen(lambda table: _offset(table.snapshot()))
+        return self._with_reopen(lambda table: _offset(_newest(table)))
 
     def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
         """Return the offset of the newest commit after ``start`` that changed rows, within the
@@ -122,7 +128,7 @@ class Stream:
     def _next(
         self, start: str | None, everything: bool, last: str | None, table: tables.Table
     ) -> str | None:
-        snapshot, options = table.snapshot(), self._options
+        snapshot, options = _newest(table), self._options
         end = snapshot.seq if last is None else _seq(table, snapshot, last)
         begun = _begin(snapshot, options) if start is None else _seq(table, snapshot, start)
         if begun is None:
@@ -293,7 +299,20 @@ def _write(
 
 
 def _open(options: SourceOptions) -> tables.Table:
-    return read_frame.open_shared(options.path, options.options, options.storage or None, None)
+    return open_tables.open_shared(options.path, options.options, options.storage or None)
+
+
+def _newest(table: tables.Table) -> Snapshot:
+    """Return the newest snapshot of the log that readers see. It lacks commits of the writers that
+    share the table until they are imported, because only the log numbers them for good.
+    """
+    try:
+        return table.snapshot()
+    except MdtError as error:
+        newest = table.metadata.newest(watched=False, to_end=True)
+        if not (error.is_of_others and newest.is_shared):
+            raise
+    return late.publish.published_snapshot(table.metadata, newest)
 
 
 def _begin(snapshot: Snapshot, options: SourceOptions) -> int | None:
@@ -330,8 +349,10 @@ def _last_within_limits(
 
 
 def _changes_rows(record: CommitRecord | None) -> bool:
-    """Return True if a commit changed rows, or if it is no longer in the log."""
-    if record is None or record.header["operation"] == "restore":
+    """Return True if a commit changed rows, or may have: it is no longer in the log, or its counts
+    are unknown.
+    """
+    if record is None or record.header["operation"] in ("restore", IMPORT):
         return True
     return any(record.header["counts"].get(name) for name in ("inserted", "updated", "deleted"))
 

@@ -6,10 +6,11 @@ import shutil
 from datetime import datetime
 
 import pytest
+from following import Follower
 from foreign_tables import ForeignTable
 from hudi_tables import bag
 from other_writer import OtherWriter
-from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.errors import IllegalArgumentException, PySparkException, StreamingQueryException
 from texts import columns
 
 import mdt.spark
@@ -49,6 +50,38 @@ def test_spark_adopts_a_table_and_sees_what_another_writer_commits(spark, tmp_pa
     assert bag(mdt.read(spark, str(path)).toArrow()) == bag(theirs.scan().to_arrow())
     with pytest.raises(IllegalArgumentException, match="is not adopted"):
         spark.sql(f"call mdt.release('{path}')")
+
+
+def test_a_stream_has_the_imported_changes_of_another_writer_once(spark, tmp_path):
+    path = str(tmp_path / "t")
+    theirs = mdt.create(
+        OtherWriter(LocalStorage(path, durable=False)), columns("id int64, name string"), ["id"]
+    )
+    theirs.upsert([{"id": 1, "name": "a"}])
+    assert mdt.read(spark, path).count() == 1
+    with pytest.raises(Exception, match="another Hudi writer's table has none"):
+        spark.readStream.format("mdt").load(path)
+    ours = mdt.adopt(path)
+    begin = ours.snapshot().seq
+    options = {"changes": "net", "since": str(begin)}
+    changes, rows = (
+        Follower(spark, path, tmp_path / "changes", **options),
+        Follower(spark, path, tmp_path / "rows"),
+    )
+    assert changes.run() == []
+    assert rows.run() == [[(1, "a")]]
+    ours.upsert([{"id": 2, "name": "b"}])
+    theirs.upsert([{"id": 3, "name": "c"}])
+    assert [[row[3:] for row in batch] for batch in changes.run()] == [[(2, "b")]]
+    assert rows.run() == [[(2, "b")]]
+    theirs.upsert([{"id": 4, "name": "d"}])
+    assert changes.run() == [], "the log does not contain these commits yet"
+    ours.refresh()
+    assert [[row[3:] for row in batch] for batch in changes.run()] == [[(3, "c"), (4, "d")]]
+    again = Follower(spark, path, tmp_path / "changes", **options)
+    assert again.run() == []
+    with pytest.raises(StreamingQueryException, match="cannot be found by commit number"):
+        rows.run()
 
 
 def test_spark_reads_and_changes_rows_with_generated_keys(spark, tmp_path):
