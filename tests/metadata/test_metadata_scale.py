@@ -339,7 +339,7 @@ def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch):
         "after 5 and more, and a quarter of those that the checkpoint has"
     )
     again = mdt.open(table.storage)
-    assert again.snapshot().died_since == 5 and again.scan().count() == 71
+    assert again.snapshot().dead_since == 5 and again.scan().count() == 71
 
 
 def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path):
