@@ -69,6 +69,7 @@ _REMEDIES = (
     ),
     (pa.types.is_map, "use string keys"),
     (pa.types.is_struct, "give it a field"),
+    (pa.types.is_fixed_size_list, "use a list, or a size of at least 1"),
     (pa.types.is_union, "use a struct with a field for each type"),
     (pa.types.is_interval, "use a duration, or a struct of months, days and nanoseconds"),
     (is_encoded, "encode only flat values, or remove the encoding"),
@@ -216,7 +217,9 @@ def _type(type: pa.DataType, path: str, depth: int) -> pa.DataType:
 
 def _nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
     kinds = pa.types
-    if is_list(type):
+    # pyarrow cannot create lists of size 0: it divides by the size
+    is_empty_list = kinds.is_fixed_size_list(type) and not type.list_size
+    if is_list(type) and not is_empty_list:
         return pa.list_(_field(type.value_field, "element", f"{path}.element", depth + 1))
     if kinds.is_map(type) and _type(type.key_type, f"{path}.key", depth + 1) == pa.string():
         return pa.map_(pa.string(), _field(type.item_field, "value", f"{path}.value", depth + 1))

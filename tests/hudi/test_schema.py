@@ -102,6 +102,7 @@ def test_local_times_keep_their_digits_as_utc():
         (pa.decimal128(5, -1), "scale"),
         (pa.map_(pa.int32(), pa.string()), "string keys"),
         (pa.struct([]), "field"),
+        (pa.list_(pa.int8(), 0), "size of at least 1"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type, hint):
