@@ -109,6 +109,7 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         return _of_columns(data, schema)
     if _is_of(data, "polars", "LazyFrame"):
         data = data.collect()
+    _require_values(data)
     if _is_of(data, "pyarrow", "Dataset", "Scanner"):
         return _checked(data, data.to_table)
     if _is_of(data, "pandas", "DataFrame"):
@@ -125,6 +126,18 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     if isinstance(data, str):
         hint = f"read it first; then {_ACCEPTED}"
     raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
+
+
+def _require_values(data: Any) -> None:
+    """Raise Invalid for columns of Python objects in polars, which polars exports as addresses."""
+    if not _is_of(data, "polars", "DataFrame"):
+        return
+    for name, type in data.schema.items():
+        if str(type) == "Object":
+            raise Invalid(
+                f"column {name!r} has the type Object of polars, which has no values in Arrow",
+                hint="convert it to another type of polars, such as pl.String or pl.Binary",
+            )
 
 
 def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
@@ -192,6 +205,7 @@ def _pieces(
     if _is_of(data, "pyarrow", "Scanner"):
         return _of_reader(data, data.to_reader)
     if hasattr(data, "__arrow_c_stream__"):
+        _require_values(data)
         return _of_reader(data, lambda: pa.RecordBatchReader.from_stream(data))
     if isinstance(data, Iterator):
         return _combine_small(_of_iterator(data, schema, convert_rows))

@@ -327,6 +327,14 @@ def test_values_of_python_are_typed_by_the_table():
     assert _rows(table) == [row, other]
 
 
+def test_python_objects_of_polars_are_refused_instead_of_their_addresses():
+    table = mdt.create(MemoryStorage(), pa.schema({"id": pa.int64(), "b": pa.binary()}), ["id"])
+    frame = pl.DataFrame({"id": [1], "b": pl.Series([b"x"], dtype=pl.Object)})
+    for data in (frame, frame.lazy(), iter([frame]), [frame]):
+        refused("'b' … Object of polars … hint: convert it", table.upsert, data)
+    assert table.scan().count() == 0
+
+
 def test_a_schema_comes_from_polars_and_from_a_struct():
     for given_schema in (pl.DataFrame(TABLE).schema, pa.struct(list(SCHEMA))):
         table = mdt.create(MemoryStorage(), given_schema, ["id"])
