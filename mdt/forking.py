@@ -69,11 +69,17 @@ class OwnLock:
         self._lock = Lock()
         _own_locks.add(self)
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    # Methods of the lock itself: Ctrl-C between a method of Python and its caller would leave the
+    # lock locked.
+    @property
+    def __enter__(self) -> Callable[[], bool]:
+        """Acquire the lock."""
+        return self._lock.__enter__
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    @property
+    def __exit__(self) -> Callable[..., None]:  # noqa: PYI036, it is a property
+        """Release the lock."""
+        return self._lock.__exit__
 
 
 _own_locks: WeakSet[OwnLock] = WeakSet()

@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 import s3
+
+from mdt.forking import OwnLock
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "register_at_fork"), reason="no process is forked here"
@@ -185,3 +188,19 @@ def test_a_child_that_is_forked_after_a_store_was_used_is_refused_and_does_not_h
     with s3.mock_server() as endpoint:
         environment = {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
         assert printed(_FAR, "forked", **environment) == "[0, 7, 7, 7] 1"
+
+
+def test_an_interrupt_leaves_no_lock_locked():
+    lock = OwnLock()
+
+    def interrupt(frame, event, function):
+        if event == "c_return" and function.__name__ in ("acquire", "__enter__"):
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        with suppress(KeyboardInterrupt), lock:
+            pass
+    finally:
+        sys.setprofile(None)
+    assert not lock._lock.locked()
