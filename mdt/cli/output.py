@@ -98,10 +98,14 @@ def _open_output(output: Path) -> Iterator[BinaryIO]:
 def new_file(output: Path) -> Iterator[BinaryIO]:
     """Open a file that appears under its name, or replaces the file there, once it is complete.
 
-    Raises Invalid if it cannot be written.
+    A pipe or a device is written to. Raises Invalid if the file cannot be written.
     """
     partial = output.with_name(f"{output.name}.partial")
     try:
+        if output.exists() and not output.is_file():
+            with output.open("wb") as file:
+                yield file
+            return
         with partial.open("wb") as file:
             yield file
         partial.replace(output)

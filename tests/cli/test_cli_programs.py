@@ -3,6 +3,7 @@ options of stores.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -220,6 +221,16 @@ def test_a_closed_pipe_is_no_error(format, large):
 @pytest.mark.parametrize("command", ["--help", "options", "info t", "options --json"])
 def test_a_pipe_that_nobody_reads_is_no_error(command, large):
     piped(f"(sleep 0.3; {MDT} {command})", "true", large.parent)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_or_device_as_output_is_written_to_and_not_replaced(path, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    scan = f"{MDT} scan t --format csv --output"
+    done = ran(["bash", "-c", f"cat pipe > copy & {scan} pipe && wait"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "pipe").is_fifo()
+    assert len((tmp_path / "copy").read_text().splitlines()) == 1 + 3
 
 
 def test_an_interrupt_ends_a_command_with_one_line(path, monkeypatch):
