@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from mdt.cli.main import app
+from mdt.cli.terminal import prepare_streams
 
 
 def main() -> None:
     """Run the command line. :mod:`mdt.cli.commands` documents the exit codes."""
+    prepare_streams()
     app()
 
 

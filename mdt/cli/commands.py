@@ -25,7 +25,16 @@ from typer.core import TyperGroup
 from mdt import table
 from mdt.cli import json_text
 from mdt.cli.hints import for_command_line
-from mdt.cli.terminal import errors, pairs, settings, show_error, show_table, warn
+from mdt.cli.terminal import (
+    encode_as_json,
+    errors,
+    note,
+    pairs,
+    settings,
+    show_error,
+    show_table,
+    warn,
+)
 from mdt.errors import MdtError
 from mdt.write.result import WriteResult
 
@@ -65,6 +74,10 @@ class Commands(TyperGroup):
                 raise
             _close_stdout()
             raise SystemExit(0) from None
+        except OSError as error:  # of the output, such as a full disk
+            _close_stdout()
+            note(f"error: {error}", "red")
+            raise SystemExit(2) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -121,6 +134,8 @@ def command(
         @wraps(function)
         def run(*given: Any, json: bool, storage_option: list[str], **named: Any) -> None:
             _as_json.set(json)
+            if json:
+                encode_as_json()
             _is_dry.set(named.get("dry_run", False))
             _storage_options.set(pairs("--storage-option", storage_option) or None)
             function(*given, **named)

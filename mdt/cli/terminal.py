@@ -6,6 +6,8 @@ terminal.
 
 from __future__ import annotations
 
+import io
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -45,6 +47,25 @@ Partitions = Annotated[
     list[str], typer.Option(help="Path of a partition such as city=Oslo, with * as a wildcard.")
 ]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
+
+
+def prepare_streams() -> None:
+    """Let the standard streams accept all text, and replace closed ones by null."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    _encode()
+
+
+def encode_as_json() -> None:
+    """Write UTF-8, the encoding of JSON, whatever the locale."""
+    _encode(encoding="utf-8")
+
+
+def _encode(encoding: str | None = None) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
 
 
 def output() -> Console:

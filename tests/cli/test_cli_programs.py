@@ -17,6 +17,7 @@ import s3
 import trees
 from command_line import SCHEMA, document, documents, error_of, filled, run, shown, stored
 from documents import ran
+from texts import columns
 from typer.main import get_command
 
 import mdt
@@ -221,6 +222,32 @@ def test_a_closed_pipe_is_no_error(format, large):
 @pytest.mark.parametrize("command", ["--help", "options", "info t", "options --json"])
 def test_a_pipe_that_nobody_reads_is_no_error(command, large):
     piped(f"(sleep 0.3; {MDT} {command})", "true", large.parent)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+@pytest.mark.parametrize("command", ["count t", "scan t", "scan t --format csv", "info t --json"])
+def test_an_output_without_space_is_an_error_of_one_line(command, large):
+    done = ran(["bash", "-c", f"{MDT} {command} > /dev/full"], large.parent)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and "No space left" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_output_that_cannot_encode_a_character_escapes_it(tmp_path):
+    mdt.create(tmp_path / "t", columns("id string, ü string"), key=["id"])
+    mdt.open(tmp_path / "t").upsert([{"id": "é", "ü": "😀"}])
+    scan = f"PYTHONIOENCODING=ascii {MDT} scan t"
+    assert "\\xe9" in ran(["bash", "-c", scan], tmp_path).stdout
+    (row,) = ran(["bash", "-c", f"{scan} --json"], tmp_path).stdout.splitlines()
+    assert json.loads(row) == {"id": "é", "ü": "😀"}
+    info = ran(["bash", "-c", f"PYTHONIOENCODING=ascii {MDT} info t --json"], tmp_path).stdout
+    assert json.loads(info)["columns"][1]["name"] == "ü"
+
+
+def test_closed_standard_streams_are_like_null(large):
+    for command, code in (("count t >&-", 0), ("count no 2>&-", 2), ("upsert t - <&-", 2)):
+        done = ran(["bash", "-c", f"{MDT} {command}"], large.parent)
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
