@@ -201,7 +201,8 @@ def _refuse_unreadable(file: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise Invalid(
-            f"cannot read {file}: {error}",
-            hint="give a Parquet, CSV, JSON lines or Arrow IPC file",
-        ) from error
+        problem, hint = str(error), "give a Parquet, CSV, JSON lines or Arrow IPC file"
+        if problem.startswith("straddling object"):
+            problem = "a row of text is longer than a block of 1 MiB"
+            hint = "write the rows to a Parquet or Arrow IPC file"
+        raise Invalid(f"cannot read {file}: {problem}", hint=hint) from error

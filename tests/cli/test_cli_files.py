@@ -88,3 +88,10 @@ def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path):
     assert "'day' has dates or times in the Julian calendar" in text
     assert "hint: read the file with Spark" in text
     assert shown("count", tmp_path / "t") == "0\n"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_row_of_text_that_is_too_long_is_refused_with_a_remedy(tmp_path, name):
+    long = pa.table([[1, 2], ["x" * (5 << 20), "short"]], schema=SCHEMA)
+    file = stored(tmp_path / name, long)
+    refused("longer than a block of 1 MiB … Parquet", lambda: list(read_all([file], SCHEMA)))
