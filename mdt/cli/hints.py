@@ -70,6 +70,8 @@ def _option(match: re.Match[str]) -> str:
 
 _Replacement = str | Callable[[re.Match[str]], str]
 _RULES: tuple[tuple[str, _Replacement], ...] = (
+    (r", in SQL CALL [^,]*, ", " "),
+    (r", in SQL .*", ""),
     (r"mdt\.create\(path, schema, key=\[[^\]]*\]\)", "mdt create PATH --like FILE --key NAME"),
     (r"mdt\.open\(path, \{'(?P<option>[^']+)': …\}\)", r"--option \g<option>=…"),
     (r"(the argument as_of\? )?mdt\.open\(path, as_of=…\)", "--as-of"),
