@@ -207,13 +207,13 @@ def test_few_commits_look_at_all_files_for_statistics_that_were_left_out(monkeyp
     storage, table = table_with_option(**{VERSION: "9"})
     table.upsert(rows(range(6), 1, 1.0))
     table.upsert(rows([4], 2, float("nan")))
-    live, tried = hudi_column_stats.Bounds.of_snapshot, []
+    live, tried = hudi_column_stats.Bounds.from_snapshot, []
 
     def counted(snapshot, definition):
         tried.append(snapshot.seq)
         return live(snapshot, definition)
 
-    monkeypatch.setattr(hudi_column_stats.Bounds, "of_snapshot", counted)
+    monkeypatch.setattr(hudi_column_stats.Bounds, "from_snapshot", counted)
     monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 5)
     for ts in range(3, 9):
         table.upsert(rows([1], ts, 1.0))
