@@ -134,7 +134,8 @@ def test_predicates_prune_files_and_lose_no_rows(tmp_path):
 
 @pytest.mark.parametrize("text", ["0.0", "-0.0"])
 @pytest.mark.parametrize("operator", ["=", "<=", ">="])
-def test_a_filter_of_zero_finds_zeros_of_both_signs(tmp_path, text, operator):
+def test_a_filter_of_zero_finds_the_zeros_that_it_finds_without_pruning(tmp_path, text, operator):
+    """delta-rs 1.6 takes both zeros for equal, 1.5 does not."""
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
     options = {"mdt.small.file.bytes": 0, "mdt.services.auto": False}
     table = _table(tmp_path, schema, options=options)
@@ -142,10 +143,14 @@ def test_a_filter_of_zero_finds_zeros_of_both_signs(tmp_path, text, operator):
         table.insert(
             pa.table([[10 * number + n for n in range(len(values))], values], schema=schema)
         )
-    query = f"select id from t where x {operator} cast('{text}' as double)"
-    delta = deltalake.DeltaTable(str(tmp_path))
-    found = pa.table(deltalake.QueryBuilder().register("t", delta).execute(query))
-    assert sorted(found["id"].to_pylist()) == [0, 10, 20, 21]
+    condition = f"x {operator} cast('{text}' as double)"
+    found = []
+    for query in (f"select id from t where {condition}", f"select id, {condition} hit from t"):
+        delta = deltalake.DeltaTable(str(tmp_path))
+        found.append(pa.table(deltalake.QueryBuilder().register("t", delta).execute(query)))
+    filtered, tested = found
+    expected = tested.filter(tested["hit"])["id"].to_pylist()
+    assert expected and sorted(filtered["id"].to_pylist()) == sorted(expected)
 
 
 def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
