@@ -95,11 +95,11 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
     pending = [
         path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED
     ]
-    pending += _outdated_markers(
-        listing,
-        (snapshot.instants | snapshot.log.dead_instants) - claimed,
-        "" if snapshot.is_shared else snapshot.retention.instant,
-    )
+    archived = snapshot.retention.instant
+    if snapshot.is_shared:
+        archived = ""  # other writers may have left markers and heartbeats that are as old
+    ended_instants = (snapshot.instants | snapshot.log.dead_instants) - claimed
+    pending += _outdated_markers(listing, ended_instants, archived)
     foreign = any(
         instant.time not in recorded
         for instant in instants.values()
@@ -176,7 +176,7 @@ def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
 
 def _outdated_markers(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
     """Return the paths of markers and heartbeats whose instants are in ``ended`` or not after
-    ``archived``, which is "" beside other writers, because they may have left older ones.
+    ``archived``.
     """
     outdated = []
     for info in listing:

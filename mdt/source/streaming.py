@@ -190,6 +190,7 @@ class Stream:
         """
         if self._options.changes is not None:
             assert since is not None, "checked when the stream began"
+            columns_at = newest.seq if has_newest_columns else until
             return ChangeStream(
                 table.metadata,
                 since,
@@ -199,7 +200,7 @@ class Stream:
                 None,
                 threads=table.options.threads("reader"),
                 newest=newest,
-                columns_at=newest.seq if has_newest_columns else None,
+                columns_at=columns_at,
             ).to_spark(spark)
         readable = newest.seq if has_newest_columns else max(until, newest.retention.horizon)
         state = table.metadata.at(readable, newest=newest)

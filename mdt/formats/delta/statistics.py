@@ -112,8 +112,8 @@ def _text(key: bytes, column: _Column, *, is_upper: bool) -> str | None:
         return format(value, "f") if is_exact else None
     if not isinstance(value, float) or not math.isfinite(value):
         return None
-    # -0.0 and 0.0 have the same key, and delta-rs orders -0.0 first
-    return json.dumps(value or (0.0 if is_upper else -0.0))
+    zero = 0.0 if is_upper else -0.0  # both have the same key, and delta-rs orders -0.0 first
+    return json.dumps(value or zero)
 
 
 def _string(key: bytes, *, is_upper: bool) -> str | None:
