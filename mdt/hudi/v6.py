@@ -317,7 +317,7 @@ def table_properties(
         "hoodie.table.keygenerator.class": key_generator(key_fields, partition_fields),
         properties.NAME: name,
         "hoodie.table.recordkey.fields": ",".join(key_fields),
-        "hoodie.table.timeline.timezone": "UTC",
+        properties.TIME_ZONE: "UTC",
         properties.TYPE: table_type,
         properties.VERSION: "6",
         properties.LAYOUT: "1",

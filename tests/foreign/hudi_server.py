@@ -1,6 +1,6 @@
 """Runs in the environment of Hudi's bundle: calls methods of tables that :mod:`hudi_session` names.
 
-``python hudi_server.py bundle.jar folder``. Requests and replies are lines of JSON.
+``python hudi_server.py bundle.jar folder zone``. Requests and replies are lines of JSON.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def carry_out(spark, folder, tables, request):
     return value if isinstance(value, str | int | float) else None
 
 
-def main(jar, folder):
+def main(jar, folder, zone):
     """Answer requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Spark and Hudi print
-    spark = session(jar, Path(folder))
+    spark = session(jar, Path(folder), zone)
     tables = {}
     for line in sys.stdin:
         try:

@@ -57,14 +57,15 @@ class HudiSession:
     ...     hudi.rows(path)
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, zone: str = "UTC") -> None:
         """Start the process.
 
         Args:
             folder: For temporary files and the output of the process.
+            zone: Time zone of the process.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        self.folder, self._zone = folder, zone
         self._tables: dict[str, list[object]] = {}
         self._columns: dict[str, list[tuple[object, ...]]] = {}
         self._output = (folder / "output").open("w")
@@ -72,7 +73,7 @@ class HudiSession:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [*command("hudi_server.py"), str(self.folder)],
+            [*command("hudi_server.py"), str(self.folder), self._zone],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._output,

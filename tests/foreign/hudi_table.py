@@ -57,8 +57,10 @@ COLUMNS = {
 """Columns of a table, as expressions of Spark over the number ``n`` of a row."""
 
 
-def session(jar, folder):
-    """Return a local session with Hudi's extensions, which compiles and plans for short jobs."""
+def session(jar, folder, zone="UTC"):
+    """Return a local session with Hudi's extensions, which compiles and plans for short jobs. Its
+    JVM is in a time zone.
+    """
     from pyspark.sql import SparkSession
 
     settings = {
@@ -82,7 +84,7 @@ def session(jar, folder):
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        " -XX:ReservedCodeCacheSize=256m -Duser.timezone=UTC"
+        f" -XX:ReservedCodeCacheSize=256m -Duser.timezone={zone}"
         # Hudi's Bloom index sends a lock to its tasks
         " --add-opens=java.base/java.util.concurrent.locks=ALL-UNNAMED",
     }

@@ -40,6 +40,8 @@ REFUSED_MAX = 0.6
 KILLED = 0.08
 """Part of Hudi's steps whose process is killed."""
 KILLED_AFTER_SECONDS_MAX = 2.5
+ZONES = ("UTC", "America/New_York", "Asia/Tokyo")
+"""Time zones of Hudi's writers, which take their instants from local time by default."""
 WRITES = {"commit", "deltacommit", "replacecommit", "compaction"}
 OUR_OPTIONS = {"mdt.rollback.after.seconds": 1, "mdt.metadata.compact.records": 3}
 FORMATS = ["hudi", "delta", "iceberg"]
@@ -87,7 +89,7 @@ def test_all_readers_have_the_same_rows_after_each_turn(
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
     with (
         replayable(f"MDT_HUDI_TURNS={seed + 1}", request) as done,
-        HudiSession(tmp_path / "session") as hudi,
+        HudiSession(tmp_path / "session", ZONES[seed % len(ZONES)]) as hudi,
     ):
         take_turns(hudi, tmp_path / "shared", seed, version, done)
 

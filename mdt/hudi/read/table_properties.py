@@ -206,7 +206,7 @@ def from_properties(stored: Mapping[str, str]) -> TableProperties:
         table_type=stored[properties.TYPE],
         timeline_folder=timeline,
         history_folder=history,
-        time_zone=stored.get("hoodie.table.timeline.timezone", "LOCAL").upper(),
+        time_zone=stored.get(properties.TIME_ZONE, "LOCAL").upper(),
         key_fields=_names(stored.get(_KEY_FIELDS)),
         partition_fields=_partition_fields(stored, generator),
         ordering_fields=ordering,

@@ -1,0 +1,56 @@
+"""Tables of Hudi's writers whose instants are in local time."""
+
+import pytest
+from other_writer import OtherWriter
+from shared_tables import batch, other_table, rows_of
+
+import mdt
+from mdt.commit.upgrading import replace_properties
+from mdt.hudi.properties import TIME_ZONE
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.metadata import Metadata
+from mdt.services.adoption import time_zone
+from mdt.stores.storage import MemoryStorage
+
+versions = pytest.mark.parametrize("version", [6, 9])
+
+
+def adopted(version, zone):
+    """Return an adopted table with a time zone, and its storage."""
+    storage = MemoryStorage()
+    theirs = other_table(storage, version=version)
+    theirs.upsert(batch([1, 2, 3], 1))
+    ours = mdt.adopt(storage)
+    stored = {**read_properties(storage), TIME_ZONE: zone}
+    if not zone:
+        del stored[TIME_ZONE]
+    replace_properties(Metadata(storage), stored)
+    return ours, storage
+
+
+@versions
+@pytest.mark.parametrize("zone", ["LOCAL", ""])
+def test_instants_that_are_not_ahead_of_utc_are_in_utc_from_our_first_write_on(
+    version, zone, caplog
+):
+    ours, storage = adopted(version, zone)
+    ours.upsert(batch([1], 2), dry_run=True)
+    assert read_properties(storage).get(TIME_ZONE, "") == zone
+    ours.upsert(batch([1], 2))
+    assert read_properties(storage)[TIME_ZONE] == "UTC"
+    assert caplog.text.count("set hoodie.table.timeline.timezone=UTC") == 1
+    mdt.open(OtherWriter(storage)).upsert(batch([1], 3))
+    ours.upsert(batch([2], 4))
+    assert caplog.text.count(TIME_ZONE) == 1
+    assert rows_of(ours) == rows_of(mdt.open(storage))
+
+
+@versions
+def test_instants_that_are_ahead_of_utc_stay_so(version, monkeypatch):
+    ours, storage = adopted(version, "LOCAL")
+    monkeypatch.setattr(time_zone, "_now", lambda storage: "20200101000000000")
+    ours.upsert(batch([1], 2))
+    assert read_properties(storage)[TIME_ZONE] == "LOCAL"
+    monkeypatch.undo()
+    ours.upsert(batch([1], 3))
+    assert read_properties(storage)[TIME_ZONE] == "UTC"
