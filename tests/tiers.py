@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 RECORDED = Path(__file__).with_name("durations.csv")
 QUICK_SECONDS = 0.05
-TEST_SECONDS = 0.6
+TEST_SECONDS = 0.45
 ALWAYS = tuple(
     line
     for line in Path(__file__).with_name("always.txt").read_text().splitlines()
