@@ -6,8 +6,13 @@ from __future__ import annotations
 
 import json
 
-PATH = ".hoodie/.bucket_index/partition_bucket_index_meta/configs/00000000000000.hashing_config"
+FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
+PATH = f"{FOLDER}/00000000000000.hashing_config"
 """The file of the table's creation, whose instant is fourteen zeros."""
+CONSISTENT_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+"""The ranges of hashes of buckets that Hudi splits and joins
+(``hoodie.index.bucket.engine=CONSISTENT_HASHING``).
+"""
 _VERSION = 1
 
 

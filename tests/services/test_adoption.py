@@ -621,66 +621,6 @@ def test_a_table_with_cdc_files_is_not_adopted(tmp_path):
     assert mdt.open(folder).scan().count() > 0
 
 
-def bucketed(storage, buckets=3, **options):
-    """Return a table of another writer with Hudi's bucket index."""
-    t = mdt.create(
-        OtherWriter(storage),
-        SCHEMA,
-        ["id"],
-        partition_by=["city"],
-        ordering="v",
-        key_index=f"bucket(buckets='{buckets}')",
-        options=options,
-    )
-    t.upsert(batch(list(range(30)), 1))
-    return t
-
-
-@pytest.mark.parametrize(
-    "named",
-    [{"options": {"hoodie.bucket.index.num.buckets": 3}}, {"key_index": "bucket(buckets='3')"}],
-)
-def test_a_table_with_buckets_keeps_them(named):
-    storage = MemoryStorage()
-    theirs = bucketed(storage)
-    ours = mdt.adopt(storage, **named)
-    assert ours.definition.key_index == "bucket(buckets='3')"
-    ours.upsert(batch(list(range(20, 60)), 2))
-    theirs = theirs.anew()
-    theirs.upsert(batch(list(range(50, 70)), 3, "Rome"))
-    assert rows_of(ours) == rows_of(theirs) and ours.check().ok
-    ids = {file["file_id"][:8] for file in ours.files().to_pylist()}
-    assert ids == {"00000000", "00000001", "00000002"}
-
-
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [
-        ({}, "how many buckets there are: at least 3 … bucket(buckets='3')"),
-        ({"key_index": "record"}, "its file groups are buckets … give the key index"),
-        ({"key_index": "bucket(buckets='7')"}, "into bucket"),
-        ({"options": {"hoodie.bucket.index.num.buckets": 7}}, "into bucket"),
-    ],
-)
-def test_a_table_with_buckets_is_not_adopted_with_others(named, said):
-    storage = MemoryStorage()
-    theirs = bucketed(storage)
-    before = {info.path: storage.read(info.path) for info in storage.list("")}
-    refused(said, partial(mdt.adopt, storage, **named), kind=Unsupported)
-    assert {info.path: storage.read(info.path) for info in storage.list("")} == before
-    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(theirs)
-
-
-def test_a_table_without_buckets_is_not_adopted_with_some():
-    storage = MemoryStorage()
-    other_table(storage).upsert(batch([1], 1))
-    refused(
-        "are not buckets … such as record",
-        partial(mdt.adopt, storage, key_index="bucket(buckets='2')"),
-        kind=Unsupported,
-    )
-
-
 def test_check_compares_the_log_with_hudis_timeline():
     theirs, ours, storage = shared()
     assert ours.check().ok

@@ -19,9 +19,10 @@ from mdt.commit.shared_metadata import lost_partitions_of
 from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Corrupt, Invalid, MdtError, Unsupported
 from mdt.formats.registry import formats_of, refuse_folders
-from mdt.hudi import timeline
+from mdt.hudi import bucket_config, timeline
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.read.fields import parse_json
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.key_indexes import RECORD_INDEX, load_definitions
 from mdt.hudi.read.loading import TableState, load_properties
@@ -34,10 +35,11 @@ from mdt.importing.imported_definition import (
     with_generated_key,
 )
 from mdt.importing.imported_slices import Importer
+from mdt.limits import PROPERTIES_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.history.foreign_writers import read_properties
-from mdt.metadata.key_indexes import has_buckets
+from mdt.metadata.key_indexes import bucket_rules, has_buckets
 from mdt.metadata.log import commit_log
 from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.commit_log import CommitRecord
@@ -152,6 +154,7 @@ def plan_adoption(
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
         raise _other_buckets(definition.key_index)
     all_formats = definition.parsed.formats
+    _require_known_buckets(storage, definition.key_index)
     definition = definition.with_options({FORMATS_OPTION: None})
     refuse_folders(storage, definition, all_formats)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
@@ -278,6 +281,29 @@ def _other_buckets(key_index: str) -> Unsupported:
         " and Hudi's bucket index cannot read other file groups",
         hint="give the key index of its writer, e.g. key_index=\"bucket(buckets='8')\"",
     )
+
+
+def _require_known_buckets(storage: Storage, key_index: str) -> None:
+    """Raise Unsupported if Hudi's writers look for keys in other buckets than a key index."""
+    if storage.children(bucket_config.CONSISTENT_FOLDER):
+        raise Unsupported(
+            "the table cannot be adopted: Hudi splits and joins its buckets"
+            " (hoodie.index.bucket.engine=CONSISTENT_HASHING)",
+            hint=_READ,
+        )
+    names = storage.children(bucket_config.FOLDER)
+    if not names:
+        return
+    path = f"{bucket_config.FOLDER}/{max(names)}"
+    config = parse_json(storage.read_whole(path, PROPERTIES_BYTES_MAX), path)
+    rules = config.text("expressions"), config.number("defaultBucketNumber")
+    if rules != bucket_rules(key_index):
+        raise Unsupported(
+            "the table cannot be adopted with these numbers of buckets",
+            hint="give those of Hudi's writers: options={'hoodie.index.type': 'BUCKET',"
+            f" 'hoodie.bucket.index.num.buckets': {rules[1]},"
+            f" 'hoodie.bucket.index.partition.expressions': {rules[0]!r}}}",
+        )
 
 
 _KEY_GENERATORS = ("", "SIMPLE", "COMPLEX", "NON_PARTITION", TIMESTAMP)
