@@ -1,18 +1,18 @@
-"""DELETE, UPDATE, MERGE INTO and INSERT of Spark SQL, executed as operations of a table.
+"""DELETE, UPDATE, MERGE INTO and INSERT of Spark SQL, and ``df.write``, as operations of a table.
 
 Spark evaluates the statement with its SQL modes, time zone, functions and subqueries. If a
 condition consists of exact tests of columns, and all values are constants,
 :meth:`mdt.Table.delete_where` and ``update_where`` find the rows themselves. Otherwise Spark makes
 a frame of edits from a single state of the table, with a row per changed row. A merge by key
 applies them if those rows are unchanged, else the edits are computed again. So are the rows of an
-INSERT whose query reads its table.
+INSERT or of ``df.write`` whose query reads its table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mdt import late
 from mdt import table as tables
@@ -25,9 +25,11 @@ from mdt.source.option_keywords import SourceOptions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from mdt.engines.spark.statement import EditClause, Insert, Plain, Statement
+    from mdt.engines.spark.statement import EditClause, Plain, Statement, WrittenRows
     from mdt.schema.definition import TableDefinition
     from mdt.write.result import WriteResult
+
+R = TypeVar("R")
 
 
 def change(options: SourceOptions, statement: Statement) -> tuple[tables.Table, Sequence[int]]:
@@ -46,29 +48,28 @@ def change(options: SourceOptions, statement: Statement) -> tuple[tables.Table, 
     return table, (affected,)
 
 
-def insert(options: SourceOptions, statement: Insert) -> tuple[tables.Table, WriteResult]:
-    """Execute an INSERT on the table of ``options``; return the table and the result.
+def write(
+    options: SourceOptions, how: str, rows: WrittenRows
+) -> tuple[tables.Table, WriteResult | None]:
+    """Write rows as :func:`mdt.source.write_frame.write` does. If their query reads the table, read
+    it at one commit, and again if other writers changed what the rows replace.
 
-    Raises as :func:`mdt.source.write_frame.write` does, and Conflict if the query reads the table
-    and other writers changed the rows too often.
+    Raises Conflict if they did so too often.
     """
     write_frame.require_newest(options)
-    if not statement.reads_table():
-        table, result = write_frame.write(options, statement.how, statement.rows(0))
-        assert result is not None, "an INSERT always writes"
-        return table, result
-    table = write_frame.open_for_writing(options)
+    table = write_frame.open_if_exists(options)
+    root = "" if table is None else table.storage.uri("").rstrip("/")
+    if table is None or not rows.read(root):
+        return write_frame.write(options, how, rows.frame(), table=table)
 
-    def write(seq: int) -> WriteResult:
-        rows, at_state = statement.rows(seq), table.resting_on(seq)
-        _, result = write_frame.write(options, statement.how, rows, table=at_state)
-        assert result is not None, "an INSERT always writes"
-        return result
+    def write_at(seq: int) -> WriteResult | None:
+        at_state = table.resting_on(seq)
+        return write_frame.write(options, how, rows.at(root, seq), table=at_state)[1]
 
-    return table, _based_on_rows(table, write)
+    return table, _based_on_rows(table, write_at)
 
 
-def _based_on_rows(table: tables.Table, write: Callable[[int], WriteResult]) -> WriteResult:
+def _based_on_rows(table: tables.Table, write: Callable[[int], R]) -> R:
     """Call ``write`` with the newest commit, and again if other writers changed the rows that it
     read. Raises Conflict if they do so too often.
     """

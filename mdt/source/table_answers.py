@@ -28,7 +28,6 @@ from mdt.source import (
 from mdt.source.background_builds import builder
 from mdt.source.option_keywords import SourceOptions, machine_options, parse_options
 from mdt.source.settings import Settings, settings_of
-from mdt.source.write_frame import write
 from mdt.table import Table
 
 if TYPE_CHECKING:
@@ -71,10 +70,11 @@ class TableAnswers:
     def write(self, request: Request) -> DataFrame:
         """Write rows and return the frame of the table. ``text``: "Append", "Overwrite",
         "ErrorIfExists" or "Ignore" of ``df.write``, "into" or "overwrite" of an INSERT. Raises as
-        :func:`mdt.source.write_frame.write` does.
+        :func:`mdt.source.change_rows.write` does.
         """
+        rows = late.spark_statement.WrittenRows(request.extra)
         with _writing(request) as (options, settings):
-            table, _ = write(options, request.text, request.rows)
+            table, _ = change_rows.write(options, request.text, rows)
         _maintain(request.spark, settings, table)
         return read_frame.snapshot(request.spark, table, False, SNAPSHOT, reads=settings.reads)
 
@@ -181,11 +181,12 @@ class TableAnswers:
         """Write rows for an INSERT; return the number of rows changed in all, updated, deleted,
         inserted, and dropped as late.
 
-        ``text``: "into" or "overwrite". Raises as :func:`mdt.source.change_rows.insert` does.
+        ``text``: "into" or "overwrite". Raises as :func:`mdt.source.change_rows.write` does.
         """
-        statement = late.spark_statement.Insert(request.text, request.extra)
+        rows = late.spark_statement.WrittenRows(request.extra)
         with _writing(request) as (options, settings):
-            table, result = change_rows.insert(options, statement)
+            table, result = change_rows.write(options, request.text, rows)
+        assert result is not None, "an INSERT always writes"
         _maintain(request.spark, settings, table)
         affected = result.updated + result.deleted + result.inserted
         return affected, result.updated, result.deleted, result.inserted, result.late

@@ -185,6 +185,11 @@ def _is_written(table: tables.Table) -> bool:
     )
 
 
+def open_if_exists(options: SourceOptions) -> tables.Table | None:
+    """Open the named table for writing, or return None if there is none."""
+    return open_for_writing(options) if _exists(options) else None
+
+
 def open_for_writing(options: SourceOptions) -> tables.Table:
     """Open the named table for writing. Raises as :func:`mdt.open` does."""
     return tables.open(options.path, options.options, storage_options=options.storage or None)

@@ -52,11 +52,6 @@ class Request:
             return None
         return parse_json(self.text)
 
-    @property
-    def rows(self) -> DataFrame:
-        """The frame that is passed with the request."""
-        return frame(self.extra)
-
 
 Answers = Mapping[str, Callable[[Request], Any]]
 """Name of a request -> handler. It returns a frame, an Arrow table, texts and numbers, or a mapping

@@ -1,4 +1,4 @@
-"""SQL statements that change rows: ``java/sql/Statement.java`` and ``java/sql/InsertRows.java``."""
+"""SQL statements that change rows, and written rows: ``Statement.java``, ``WrittenRows.java``."""
 
 from __future__ import annotations
 
@@ -97,19 +97,22 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
-    """An INSERT. ``how``: "into" or "overwrite"."""
+class WrittenRows:
+    """The rows of an INSERT or of ``df.write``."""
 
-    how: str
     _java: Any = field(repr=False)
 
-    def reads_table(self) -> bool:
-        """Return True if the query reads the table that it changes."""
-        return bool(self._java.readsTable())
+    def read(self, root: str) -> bool:
+        """Return True if their query reads the newest rows of the table at the URI ``root``."""
+        return bool(self._java.read(root))
 
-    def rows(self, seq: int) -> DataFrame:
-        """Return the rows of the query, which reads the table at the state ``seq``."""
-        return private.frame_of_java(self._java.rows(seq))
+    def frame(self) -> DataFrame:
+        """Return the rows."""
+        return private.frame_of_java(self._java.rows())
+
+    def at(self, root: str, seq: int) -> DataFrame:
+        """Return the rows of the query if it reads the table at ``root`` at its state ``seq``."""
+        return private.frame_of_java(self._java.rows(root, seq))
 
 
 def _refusal(error: Py4JJavaError) -> Exception:

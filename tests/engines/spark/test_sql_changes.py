@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
 from reader import bag
 from sql_tables import (
     BEFORE,
@@ -29,7 +30,7 @@ from sql_tables import (
 
 import mdt
 import mdt.spark
-from mdt.engines.spark.statement import Insert, Statement
+from mdt.engines.spark.statement import Statement, WrittenRows
 
 NULLS = dict.fromkeys(SCHEMA.names)
 NEW = {**NULLS, "id": 99, "city": "Oslo", "n": 900, "ts": 8}
@@ -490,16 +491,15 @@ def test_a_statement_reads_one_state_of_its_table_by_whatever_name(
     assert len(seen) == 1 and numbers(sql)[1] == int(n)
 
 
-@pytest.mark.parametrize("how", ["into", "overwrite"])
-@pytest.mark.parametrize("name", [TABLE, "by_path", "of_a_frame"])
-@pytest.mark.parametrize("local_bytes", ["0", "1000000"])
-def test_an_insert_that_reads_its_table_keeps_what_others_write_meanwhile(
-    sql, monkeypatch, other_names, how, name, local_bytes
-):
-    made, seen = Insert.rows, []
+@pytest.fixture
+def beside(sql, monkeypatch):
+    """The commits at which a query reads the table that it writes. Another writer commits rows
+    after the first.
+    """
+    made, seen = WrittenRows.at, []
 
-    def rows(self, seq):
-        found = made(self, seq)
+    def at(self, root, seq):
+        found = made(self, root, seq)
         if not seen:
             mdt.open(path(sql)).upsert(
                 [NULLS | {"id": key, "city": "Rome", "n": 70, "ts": 9} for key in (1, 99)]
@@ -507,13 +507,62 @@ def test_an_insert_that_reads_its_table_keeps_what_others_write_meanwhile(
         seen.append(seq)
         return found
 
-    monkeypatch.setattr(Insert, "rows", rows)
-    columns = ", ".join(name for name in SCHEMA.names if name != "n")
+    monkeypatch.setattr(WrittenRows, "at", at)
+    return seen
+
+
+COLUMNS = ", ".join(name for name in SCHEMA.names if name != "n")
+FRAME_WRITES = {
+    "append": lambda writer, path: writer.mode("append").save(path),
+    "overwrite": lambda writer, path: writer.mode("overwrite").save(path),
+    "overwrite of partitions": lambda writer, path: (
+        writer.mode("overwrite").option("partitionOverwriteMode", "dynamic").save(path)
+    ),
+    "saveAsTable": lambda writer, _: writer.mode("append").saveAsTable(TABLE),
+}
+
+
+@pytest.mark.parametrize("how", ["into", "overwrite"])
+@pytest.mark.parametrize("name", [TABLE, "by_path", "of_a_frame"])
+@pytest.mark.parametrize("local_bytes", ["0", "1000000"])
+def test_an_insert_that_reads_its_table_keeps_what_others_write_meanwhile(
+    sql, beside, other_names, how, name, local_bytes
+):
     with settings(sql, {LOCAL_BYTES: local_bytes}):
-        sql.sql(f"insert {how} {TABLE} by name select n + 1 n, {columns} from {name}")
+        sql.sql(f"insert {how} {TABLE} by name select n + 1 n, {COLUMNS} from {name}")
     found = numbers(sql)
     assert len(found) == 61 and (found[1], found[2]) == (71, 3)
-    assert len(seen) == 2 and seen[0] < seen[1] and found[99] == 71
+    assert len(beside) == 2 and beside[0] < beside[1] and found[99] == 71
+
+
+def test_an_insert_into_several_tables_keeps_what_others_write_meanwhile(sql, beside):
+    sql.sql("create table found_ids using mdt options (key 'id') as select 0L id")
+    sql.sql(
+        f"from {TABLE} insert into found_ids select id"
+        f" insert overwrite {TABLE} by name select n + 1 n, {COLUMNS}"
+    )
+    found = numbers(sql)
+    assert len(found) == 61 and (found[1], found[2], found[99]) == (71, 3, 71)
+    assert len(beside) == 2 and sql.table("found_ids").count() == 60
+
+
+@pytest.mark.parametrize("how", FRAME_WRITES)
+@pytest.mark.parametrize("name", [TABLE, "of_a_frame"])
+def test_a_frame_that_reads_its_table_keeps_what_others_write_meanwhile(
+    sql, beside, other_names, how, name
+):
+    rows = sql.table(name).withColumn("n", sf.col("n") + 1)
+    FRAME_WRITES[how](rows.write.format("mdt"), path(sql))
+    found = numbers(sql)
+    assert len(found) == 61 and (found[1], found[2]) == (71, 3)
+    assert len(beside) == 2 and beside[0] < beside[1] and found[99] == 71
+
+
+def test_a_frame_from_before_an_alteration_of_its_table_is_refused(sql, other_names):
+    rows = sql.table("of_a_frame")
+    mdt.open(path(sql)).alter(add={"extra": pa.int64()})
+    with pytest.raises(PySparkException, match="altered after this session has read it"):
+        rows.write.format("mdt").mode("overwrite").save(path(sql))
 
 
 def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(

@@ -30,8 +30,9 @@ final class Python {
     /**
      * Writes rows; returns the plan of the table afterwards. mode: a SaveMode, or "into" or "overwrite" of an INSERT.
      */
-    static LogicalPlan write(SparkSession session, Map options, String mode, Object rows) {
-        LogicalPlan written = plan(ask("write", session, options, mode, rows));
+    static LogicalPlan write(SparkSession session, Map options, String mode, org.apache.spark.sql.Dataset rows) {
+        WrittenRows query = new WrittenRows((org.apache.spark.sql.classic.SparkSession) session, options, plan(rows), null);
+        LogicalPlan written = plan(ask("write", session, options, mode, query));
         Caches.renew(session, written);
         return written;
     }

@@ -31,6 +31,7 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -81,9 +82,11 @@ public class CommandRule extends Rule {
 
     /** Returns the replacement of a command, or null to keep it. */
     private LogicalPlan commanded(TreeNode plan) {
-        if (plan instanceof InsertIntoDataSourceCommand) {
-            InsertIntoDataSourceCommand insert = (InsertIntoDataSourceCommand) plan;
-            return insert.logicalRelation().relation() instanceof MdtRelation ? new InsertRows(insert) : null;
+        if (plan instanceof Union) {
+            return insertedEach((Union) plan);
+        }
+        if (isInsert(plan)) {
+            return new InsertRows((InsertIntoDataSourceCommand) plan, InsertRows.COUNTS);
         }
         if (plan instanceof CreateDataSourceTableCommand) {
             CreateDataSourceTableCommand command = (CreateDataSourceTableCommand) plan;
@@ -106,6 +109,22 @@ public class CommandRule extends Rule {
         boolean isCall = CALLS.contains(kind) || kind.startsWith("AlterTable") && kind.endsWith("Command") && !RENAME.equals(kind);
         CatalogTable table = isCall ? Tables.named(session, (TableIdentifier) ((Product) plan).productElement(0)) : null;
         return table == null ? null : TableCall.of(session, table, (Product) plan, new PartitionValues(session, table));
+    }
+
+    private static boolean isInsert(Object plan) {
+        return plan instanceof InsertIntoDataSourceCommand
+                && ((InsertIntoDataSourceCommand) plan).logicalRelation().relation() instanceof MdtRelation;
+    }
+
+    /** Returns an INSERT into several tables with ours replaced, without counts as the others. */
+    private static LogicalPlan insertedEach(Union inserts) {
+        List children = new ArrayList(Scala.list(inserts.children()));
+        for (int i = 0; i < children.size(); i++) {
+            if (isInsert(children.get(i))) {
+                children.set(i, new InsertRows((InsertIntoDataSourceCommand) children.get(i), new String[0]));
+            }
+        }
+        return (LogicalPlan) inserts.withNewChildren(Scala.seq(children));
     }
 
     /** Returns a command with another table, or null if the table is null or unchanged. */

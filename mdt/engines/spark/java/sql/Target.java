@@ -1,6 +1,8 @@
 // The mdt table that a SQL statement changes: a relation in its plan, below names and aliases.
 package mdt.spark;
 
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -11,7 +13,6 @@ import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.sources.BaseRelation;
-import scala.Option;
 import scala.collection.immutable.Map;
 
 final class Target {
@@ -83,11 +84,15 @@ final class Target {
 
     /** Returns a plan in which the table, by whatever name it is read, has its rows after the commit seq. */
     LogicalPlan at(long seq, LogicalPlan reading) {
-        final BaseRelation rows = MdtSource.relation(
-                table.sparkSession(), Scala.with(table.options(), "as_of", String.valueOf(seq)), table.dataSchema());
+        return at(session(), table.options(), root(), seq, reading);
+    }
+
+    /** As above, for the table with a root and options. */
+    static LogicalPlan at(SparkSession session, Map options, final String root, long seq, LogicalPlan reading) {
+        final BaseRelation rows = MdtSource.relation(session, Scala.with(options, "as_of", String.valueOf(seq)), null);
         return (LogicalPlan) reading.transformDownWithSubqueries(new Replacement() {
             Object of(Object each) {
-                return isRead(each) ? copied(current((LogicalRelation) each, rows), rows) : null;
+                return isRead(each, root) ? copied(current((LogicalRelation) each, rows), rows) : null;
             }
         });
     }
@@ -95,29 +100,46 @@ final class Target {
     /** Returns a relation of the table, or refuses one that a session has read before its columns were altered. */
     private static LogicalRelation current(LogicalRelation relation, BaseRelation rows) {
         List read = Scala.list(relation.output());
+        List newNames = new ArrayList(Arrays.asList(rows.schema().fieldNames()));
         for (int i = 0; i < read.size(); i++) {
             Attribute column = (Attribute) read.get(i);
-            Option place = rows.schema().getFieldIndex(column.name());
-            if (place.isEmpty() || !rows.schema().apply(column.name()).dataType().catalogString().equals(column.dataType().catalogString())) {
-                throw new Invalid("the table's columns were altered after this session has read it: the column " + column.name()
-                        + " is not as before; run REFRESH TABLE, or create the view again");
+            if (!newNames.remove(column.name())
+                    || !rows.schema().apply(column.name()).dataType().catalogString().equals(column.dataType().catalogString())) {
+                throw altered(column.name());
             }
+        }
+        if (!newNames.isEmpty()) {
+            throw altered((String) newNames.get(0));
         }
         return relation;
     }
 
+    private static RuntimeException altered(String column) {
+        return new Invalid("the table's columns were altered after this session has read it: the column " + column
+                + " is not as before; run REFRESH TABLE, or create the view or DataFrame again");
+    }
+
     /** Returns the number of relations in a plan and its subqueries that read the newest rows of this table. */
     int reads(LogicalPlan plan) {
+        return reads(plan, root());
+    }
+
+    /** As above, for the table with a root. */
+    static int reads(LogicalPlan plan, String root) {
         int count = 0;
         for (Iterator i = Nodes.withSubqueries(plan).iterator(); i.hasNext(); ) {
-            count += isRead(i.next()) ? 1 : 0;
+            count += isRead(i.next(), root) ? 1 : 0;
         }
         return count;
     }
 
-    private boolean isRead(Object each) {
+    private static boolean isRead(Object each, String root) {
         MdtFileIndex index = MdtFileIndex.of(each);
-        return index != null && index.does(MdtFileIndex.NEWEST) && index.source.root.equals(MdtFileIndex.of(node).source.root);
+        return index != null && index.does(MdtFileIndex.NEWEST) && index.source.root.equals(root);
+    }
+
+    private String root() {
+        return MdtFileIndex.of(node).source.root;
     }
 
     /** Returns a plan with the columns that cannot be read, for Spark's optimizer. */
@@ -136,6 +158,6 @@ final class Target {
 
     /** Refreshes Spark's cache of the table. */
     void changed() {
-        Caches.renew(session(), MdtFileIndex.of(node).source.root);
+        Caches.renew(session(), root());
     }
 }
