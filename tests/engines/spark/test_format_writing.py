@@ -312,6 +312,19 @@ def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(
     assert read(path) == [A, B]
 
 
+def test_a_table_is_not_dropped_for_rows_that_are_read_from_it(named):
+    frame(named, A, B).write.format("mdt").option("key", "id").saveAsTable("format_trips")
+    path = table_path(named, "format_trips")
+    rows = named.read.format("mdt").load(path)
+    rows.createOrReplaceTempView("by_path")
+    in_subquery = named.sql("select 'c' id, 'Rome' city, (select max(ts) from by_path) ts")
+    for each in (rows, in_subquery):
+        writer = each.write.format("mdt").mode("overwrite").option("key", "id")
+        with pytest.raises(PySparkException, match="would drop the table before it reads them"):
+            writer.saveAsTable("format_trips")
+        assert read(path) == [A, B]
+
+
 @pytest.mark.parametrize(
     ("clause", "method", "given"),
     [

@@ -4,13 +4,17 @@
 // table (CommandRule.java), so an equal partitionBy is removed.
 package mdt.spark;
 
+import java.net.URI;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.CreateTable;
 import scala.Product;
@@ -69,5 +73,21 @@ final class SavedTable {
             throw new Unsupported("saveAsTable in mode overwrite without the option key: Spark would drop the table, "
                     + "and could not create it again; use insertInto(\"" + existing.identifier().table() + "\", overwrite=True) to replace its rows");
         }
+        if (!isAppend && reads((LogicalPlan) saved.query().get(), (String) Tables.options(existing).apply("path"))) {
+            throw new Unsupported("saveAsTable in mode overwrite of rows of the same table: Spark would drop the table before it reads them; "
+                    + "use insertInto(\"" + existing.identifier().table() + "\", overwrite=True) to replace its rows");
+        }
+    }
+
+    /** Returns true if a query reads a table at a location, by whatever scheme of the store. */
+    private static boolean reads(LogicalPlan query, String location) {
+        URI place = new Path(location).toUri();
+        for (Iterator i = new IndexSearch(query).roots.iterator(); i.hasNext(); ) {
+            URI root = new Path((String) i.next()).toUri();
+            if (root.getPath().equals(place.getPath()) && Objects.equals(root.getAuthority(), place.getAuthority())) {
+                return true;
+            }
+        }
+        return false;
     }
 }
