@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign_tables import ForeignTable, record
+from foreign_tables import ForeignTable, record, time
 from pyiceberg.table import StaticTable
 from refusals import refused
 
@@ -16,6 +16,7 @@ from mdt.errors import Unsupported
 from mdt.hudi.read.loading import load_properties
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
+from mdt.importing import imported_files
 from mdt.importing.imported_definition import require_writable_columns
 from mdt.stores.storage import LocalStorage
 
@@ -130,3 +131,25 @@ def test_a_column_of_times_without_a_zone_may_be_added():
     table.log(2, table.upsert(2, [{"id": "a", "at": 5}]))
     t.upsert([{"id": "b", "at": NOON}])
     assert t.scan("at is not null").count() == 2
+
+
+def test_a_repair_mends_bounds_that_an_earlier_version_of_mdt_trusted(monkeypatch):
+    table = ForeignTable({"id": "string", "x": "double"})
+    out = pa.BufferOutputStream()
+    rows = {
+        "_hoodie_commit_time": [time(1)] * 3,
+        "_hoodie_record_key": ["a", "b", "c"],
+        "_hoodie_partition_path": [""] * 3,
+        "id": ["a", "b", "c"],
+        "x": [1.0, float("nan"), 2.0],
+    }
+    pq.write_table(pa.table(rows), out)
+    table.base(1, data=out.getvalue().to_pybytes())
+    with monkeypatch.context() as earlier:
+        earlier.setattr(imported_files, "_has_bounds", lambda file, type: True)
+        t = mdt.adopt(table.storage)
+    assert t.scan("x > 5").count() == 0, "NaN is the largest float"
+    [problem] = t.check().problems
+    assert problem.text.startswith("bounds of the column x exclude rows")
+    assert not t.repair().lost
+    assert t.scan("x > 5").count() == 1 and t.check().ok

@@ -128,25 +128,46 @@ def _check_new_rows(file: DataFile) -> Iterator[str]:
 
 def _check_statistics(file: DataFile) -> Iterator[str]:
     """Compare statistics with those of the current writer. Writers choose the columns."""
-    state, segment, table = file.state, file.segment, file.table
-    rows = sum(segment.row_groups)
-    if rows != len(table):
-        yield f"row groups of {rows} rows in the metadata, {len(table)} in the file"
+    rows = sum(file.segment.row_groups)
+    if rows != len(file.table):
+        yield f"row groups of {rows} rows in the metadata, {len(file.table)} in the file"
         return
-    definition = state.definition.at(segment.seq)
-    if definition is not state.definition:
-        table = read_columns(state.storage, definition, segment, definition.schema)
-    expected = summarize_columns(definition, Options(), table, segment.row_groups)
+    stored, expected = _statistics(file)
     if expected is not None:
-        # The in-memory size depends on how the rows were built.
-        stored = state.snapshot.segment_stats(file.number).drop_columns(["segment", "bytes"])
-        ended = pa.array(sorted(state.definition.unused_statistics()), pa.string())
-        stored = stored.filter(pc.invert(pc.is_in(stored["column"], ended)))
-        expected = expected.select(stored.column_names).cast(stored.schema)
-        expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
         order = [("column", "ascending"), ("row_group", "ascending")]
         if not expected.sort_by(order).equals(stored.sort_by(order)):
             yield "column statistics differ from the rows"
+
+
+def _check_bounds(file: DataFile) -> Iterator[str]:
+    """Compare bounds that another writer made with the rows. They may be wider."""
+    stored, expected = _statistics(file)
+    if expected is not None:
+        both = stored.join(
+            expected, ["column", "row_group"], None, "inner", right_suffix=" of rows"
+        )
+        is_above = pc.and_(both["min_exact of rows"], pc.greater(both["min"], both["min of rows"]))
+        is_below = pc.and_(both["max_exact of rows"], pc.less(both["max"], both["max of rows"]))
+        wrong = both["column"].filter(pc.or_kleene(is_above, is_below))
+        if len(wrong):
+            yield f"bounds of the column {wrong[0]} exclude rows; its writer made them wrongly"
+
+
+def _statistics(file: DataFile) -> tuple[pa.Table, pa.Table | None]:
+    """Return the stored statistics of a file, and those of its rows for the same columns."""
+    state, segment, table = file.state, file.segment, file.table
+    definition = state.definition.at(segment.seq)
+    if definition is not state.definition:
+        table = read_columns(state.storage, definition, segment, definition.schema)
+    # The in-memory size depends on how the rows were built.
+    stored = state.snapshot.segment_stats(file.number).drop_columns(["segment", "bytes"])
+    ended = pa.array(sorted(state.definition.unused_statistics()), pa.string())
+    stored = stored.filter(pc.invert(pc.is_in(stored["column"], ended)))
+    expected = summarize_columns(definition, Options(), table, segment.row_groups)
+    if expected is None:
+        return stored, None
+    expected = expected.select(stored.column_names).cast(stored.schema)
+    return stored, expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
 
 
 def _check_blocks(file: DataFile) -> Iterator[str]:
@@ -244,7 +265,9 @@ def _checks(segment: Segment) -> Sequence[Callable[[DataFile], Iterator[str]]]:
     file. It gets its key map with the next write.
     """
     if not segment.crc:
-        checks = (_check_rows, check_key_map) if segment.key_map is not None else (_check_rows,)
+        checks = [_check_rows, _check_bounds]
+        if segment.key_map is not None:
+            checks.append(check_key_map)
         return checks if segment.rows else ()
     return _CHECKS if segment.rows else (_check_blocks,)
 
