@@ -216,24 +216,18 @@ class Recent(Generic[K, V]):
 
 
 class Guarded(Generic[V]):
-    """A value that threads access in turns.
+    """A value that threads access in turns, while they hold ``lock``.
 
-    >>> with Guarded([1, 2]) as numbers:
-    ...     numbers.append(3)
-    ...     print(numbers)
+    >>> numbers = Guarded([1, 2])
+    >>> with numbers.lock:
+    ...     numbers.value.append(3)
+    ...     print(numbers.value)
     [1, 2, 3]
     """
 
     def __init__(self, value: V) -> None:
         self.value = value
-        self._lock = OwnLock()
-
-    def __enter__(self) -> V:
-        self._lock.__enter__()
-        return self.value
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.__exit__()
+        self.lock = OwnLock()
 
 
 class Session:

@@ -4,12 +4,15 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
 
 import pytest
 from worlds import make, rows
 
 import mdt
 from mdt.session import for_life, in_session, memo, session
+from mdt.stores.key_store import open_key_store
 from mdt.stores.storage import LocalStorage
 
 
@@ -74,3 +77,34 @@ def test_a_forked_child_begins_without_parts_and_writes(tmp_path):
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert told.stdout.strip() == "0 [1]", told.stderr
     assert mdt.open(tmp_path / "t").scan().count() == 4
+
+
+def _interrupt(act):
+    """Call ``act``, and raise KeyboardInterrupt as soon as it has acquired a lock."""
+
+    def interrupt(frame, event, function):
+        if event == "c_return" and function.__name__ in ("acquire", "__enter__"):
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        with suppress(KeyboardInterrupt):
+            act()
+    finally:
+        sys.setprofile(None)
+
+
+def _ends(act):
+    thread = Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(3)
+    return not thread.is_alive()
+
+
+def test_an_interrupt_leaves_no_shared_value_locked(tmp_path):
+    def use():
+        open_key_store(str(tmp_path / "keys"), durable=False)
+
+    use()
+    _interrupt(use)
+    assert _ends(use)

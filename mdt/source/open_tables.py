@@ -64,10 +64,11 @@ def open_shared(
     given = given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     key = storage.url, _texts(canonical(given.own)), _texts(storage_options or {})
-    with open_table_cache() as open_tables:
-        cached = open_tables.get(key)
+    open_tables = open_table_cache()
+    with open_tables.lock:
+        cached = open_tables.value.get(key)
         if cached is not None:
-            open_tables.move_to_end(key)
+            open_tables.value.move_to_end(key)
     if cached is not None and _is_current(cached.table, storage):
         is_written = not cached.table.storage.is_imported
         given_options.require(cached.table.definition, given.described, is_written=is_written)
@@ -81,16 +82,18 @@ def open_shared(
 
 def relations_of(table: tables.Table) -> Relations | None:
     """Return the relations shared by frames of an open table, or None if it is not cached."""
-    with open_table_cache() as open_tables:
-        return next(
-            (entry.relations for entry in open_tables.values() if entry.table is table), None
-        )
+    open_tables = open_table_cache()
+    with open_tables.lock:
+        entries = list(open_tables.value.values())
+    return next((entry.relations for entry in entries if entry.table is table), None)
 
 
 def _keep(key: _Key, table: tables.Table) -> None:
     files = len(table.readable().snapshot())
     newest = _Open(table, late.spark_frame.Relations(), files)
-    with open_table_cache() as open_tables:
+    cache = open_table_cache()
+    with cache.lock:
+        open_tables = cache.value
         open_tables[key] = newest
         open_tables.move_to_end(key)
         excess = sum(entry.files for entry in open_tables.values()) - OPEN_FILES_MAX
@@ -100,8 +103,9 @@ def _keep(key: _Key, table: tables.Table) -> None:
 
 def _forget_stopped() -> None:
     """Release sessions that were stopped."""
-    with open_table_cache() as open_tables:
-        entries = list(open_tables.values())
+    open_tables = open_table_cache()
+    with open_tables.lock:
+        entries = list(open_tables.value.values())
     for entry in entries:
         entry.relations.forget_stopped()
 

@@ -161,5 +161,6 @@ def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
     "" means a directory in the user's cache directory. Raises StoreFailed.
     """
     path = os.path.abspath(directory or user_directory("keys-2"))
-    with _open_stores() as stores:
-        return stores.made(path, lambda: LmdbStore(path, durable=durable))
+    stores = _open_stores()
+    with stores.lock:
+        return stores.value.made(path, lambda: LmdbStore(path, durable=durable))

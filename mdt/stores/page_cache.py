@@ -158,5 +158,6 @@ def open_page_cache(directory: str, bytes_max: int) -> PageCache:
     "" means a directory in the user's cache directory.
     """
     path = os.path.abspath(directory or user_directory("pages-2"))
-    with _open_caches() as caches:
-        return caches.made(path, lambda: PageCache(path, bytes_max))
+    caches = _open_caches()
+    with caches.lock:
+        return caches.value.made(path, lambda: PageCache(path, bytes_max))

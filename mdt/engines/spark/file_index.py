@@ -215,8 +215,9 @@ class _Planner:
         self._next_number = itertools.count().__next__
         self._lock = threading.Lock()
         self.number = next(session().numbers)
-        with _planners() as planners:
-            planners[self.number] = self
+        planners = _planners()
+        with planners.lock:
+            planners.value[self.number] = self
 
     def apply(self, request: str) -> bytes:
         """Answer a request of the JVM (JSON, see ``FileSource.ask``) with the bytes of a reply."""
@@ -315,8 +316,9 @@ def _answer_question(question: Mapping[str, Any]) -> Any:
     answer only improves the plan.
     """
     try:
-        with _planners() as planners:
-            planner = planners[question["planner"]]
+        planners = _planners()
+        with planners.lock:
+            planner = planners.value[question["planner"]]
         return planner.answer_question(question)
     except Exception as error:  # noqa: BLE001 - the plan is right without the answer
         logs.PLAN.debug(
@@ -329,8 +331,9 @@ def _release(queries: list[str]) -> None:
     """Release these queries in every lister."""
     if not queries:
         return
-    with _planners() as planners:
-        listers = {id(planner.lister): planner.lister for planner in planners.values()}
+    planners = _planners()
+    with planners.lock:
+        listers = {id(planner.lister): planner.lister for planner in planners.value.values()}
     for lister in listers.values():
         for query in queries:
             lister.release(query)

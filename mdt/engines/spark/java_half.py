@@ -53,10 +53,11 @@ def factory_of(context: SparkContext) -> Any:
     that lack a required class or method.
     """
     gateway = private.gateway(context)
-    with _factories() as factories:
-        if gateway not in factories:
-            factories[gateway] = _create_factory(context)
-        return factories[gateway]
+    factories = _factories()
+    with factories.lock:
+        if gateway not in factories.value:
+            factories.value[gateway] = _create_factory(context)
+        return factories.value[gateway]
 
 
 def jar_name(sources: Mapping[str, str], platform: str) -> str:

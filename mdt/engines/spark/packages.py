@@ -42,15 +42,16 @@ def require(spark: SparkSession, packages: Sequence[str]) -> None:
     Unsupported if an executor lacks it, has another version, or cannot load it.
     """
     names = tuple(sorted(set(packages)))
-    with _verified_packages() as verified:
-        if not names or names in verified.get(spark.sparkContext, ()):
+    verified = _verified_packages()
+    with verified.lock:
+        if not names or names in verified.value.get(spark.sparkContext, ()):
             return
         versions = _versions_here(names)
         engine = SparkEngine(spark)
         engine.map_shares(
             partial(_compare, versions), range(_TASKS_A_PROCESSOR * engine.processors)
         )
-        verified.setdefault(spark.sparkContext, set()).add(names)
+        verified.value.setdefault(spark.sparkContext, set()).add(names)
 
 
 def _versions_here(names: Sequence[str]) -> Mapping[str, str]:

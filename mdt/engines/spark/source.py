@@ -117,13 +117,14 @@ def enable(spark: SparkSession, answers: Answers) -> bool:
     Returns False if Spark's class loaders do not find it. Raises Unsupported on Spark Connect, and
     if the cluster does not allow a session to add a JAR.
     """
-    with _enabled() as enabled:
-        if classic(spark) in enabled:
+    enabled = _enabled()
+    with enabled.lock:
+        if classic(spark) in enabled.value:
             return True
         factory = factory_of(spark.sparkContext)
         function = _Function({**answers, "match": lambda request: patterns_of(*request.extra)})
         with refusals():
             is_enabled = bool(factory.enable(private.java_session(spark), function))
         if is_enabled:
-            enabled.add(spark)
+            enabled.value.add(spark)
     return is_enabled
