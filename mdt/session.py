@@ -112,11 +112,9 @@ class Budget:
         The interpreter may call this at any point, even inside the methods above.
         """
         self._released.append(entries)
-        if self.lock.acquire(blocking=False):
-            try:
+        if not self.lock.locked():
+            with self.lock:
                 self._remove_released()
-            finally:
-                self.lock.release()
 
     def _remove_released(self) -> None:
         while self._released:

@@ -11,7 +11,7 @@ import pytest
 from worlds import make, rows
 
 import mdt
-from mdt.session import for_life, in_session, memo, session
+from mdt.session import Budget, Recent, for_life, in_session, memo, session
 from mdt.stores.key_store import open_key_store
 from mdt.stores.storage import LocalStorage
 
@@ -108,3 +108,13 @@ def test_an_interrupt_leaves_no_shared_value_locked(tmp_path):
     use()
     _interrupt(use)
     assert _ends(use)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_while_a_cache_is_released_leaves_the_budget_unlocked():
+    budget = Budget(100)
+    caches = [Recent(10, budget)]
+    caches[0].put("Oslo", 4)
+    _interrupt(caches.clear)
+    assert _ends(lambda: Recent(10, budget).put("Rome", 4))
+    budget.check()
