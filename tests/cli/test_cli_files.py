@@ -77,6 +77,8 @@ def test_what_cannot_be_read_is_named(tmp_path):
         for n, value in enumerate(["a", 1])
     ]
     refused("incompatible columns", read_all, files, SCHEMA)
+    (tmp_path / "b.csv").write_text("id,text,text\n1,a,b\n")
+    refused("b.csv has two columns named 'text'", read_all, [tmp_path / "b.csv"], SCHEMA)
 
 
 def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path):
