@@ -220,7 +220,7 @@ def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_th
 def test_a_process_that_had_read_a_record_writes_what_it_knew():
     table = made()
     flipped(table.storage, paths.commit(2))
-    with pytest.raises(mdt.Corrupt):
+    with pytest.raises(mdt.Corrupt, match=r"hint: mdt\.repair\(path\)"):
         mdt.open(table.storage)
     assert not mdt.repair(table.storage).rebuilt
     report = table.repair()

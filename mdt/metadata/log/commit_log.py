@@ -119,6 +119,7 @@ _COLUMN_BYTES = 1_024
 """Approximate memory of a column's Arrow objects, without its values.  A record of one file has 45
 columns.
 """
+_DAMAGED_HINT = "mdt.repair(path) mends what it can, and says what is lost"
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
 """Empty sections.  ``schema.empty_table()`` would import pandas if it is installed."""
 NO_MAPS, NO_TOMBSTONES = _EMPTY["maps"], _EMPTY["tombstones"]
@@ -315,10 +316,14 @@ def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
 
 
 def read(storage: Storage, seq: int) -> CommitRecord | None:
-    """Return record ``seq``, or None if it does not exist."""
+    """Return record ``seq``, or None if it does not exist. Raises Corrupt if it is damaged."""
     path = paths.commit(seq)
-    data = storage.read_if_exists(path, COMMIT_RECORD_BYTES_MAX)
-    return None if data is None else decode(data, seq=seq, path=path)
+    try:
+        data = storage.read_if_exists(path, COMMIT_RECORD_BYTES_MAX)
+        return None if data is None else decode(data, seq=seq, path=path)
+    except Corrupt as error:
+        error.hint = error.hint or _DAMAGED_HINT
+        raise
 
 
 def begins_with(storage: Storage, seq: int, txn: str) -> bool:
