@@ -69,7 +69,8 @@ class Conflict(MdtError):
 
 
 class Unavailable(MdtError):
-    """The storage failed. The outcome may be unknown, and the same call may succeed later.
+    """The storage failed. The outcome may be unknown, and the same call may succeed later, unless
+    a permission is missing: then ``retryable`` is False.
 
     >>> Unavailable("the request timed out").retryable
     True

@@ -79,6 +79,8 @@ _HINTS = {
     errno.EIO: "the disk reported an error; check the system log",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
+_REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""Errors that the same call will meet again."""
 
 
 class LocalStorage(Storage):
@@ -512,9 +514,9 @@ def _translated(path: str) -> Iterator[None]:
                 ),
             ) from error
         hint = _HINTS.get(error.errno or 0, "")
-        raise errors.Unavailable(
-            f"the file system failed on {path!r}: {error}", hint=hint
-        ) from error
+        failure = errors.Unavailable(f"the file system failed on {path!r}: {error}", hint=hint)
+        failure.retryable = error.errno not in _REFUSALS
+        raise failure from error
 
 
 @in_session

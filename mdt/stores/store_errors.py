@@ -144,7 +144,9 @@ def _refused(error: BaseException, path: str, place: Place) -> MdtError:
             "check the credentials, which may have expired: the store gives no reason in this case"
         )
     target = f"{act} {path or '/'!r}" if act else repr(path or "/")
-    return Unavailable(f"the store refused {target}: {error_text(error, place)}", hint=hint)
+    refusal = Unavailable(f"the store refused {target}: {error_text(error, place)}", hint=hint)
+    refusal.retryable = False
+    return refusal
 
 
 def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:

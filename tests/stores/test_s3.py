@@ -249,7 +249,8 @@ def test_which_right_lacks_is_said_for_every_kind_of_request():
             ("listing '/'", "s3:ListBucket", storage.list, ""),
         ):
             hint = f"permissions on the bucket: {text.partition(' ')[0]} needs {right}"
-            refused(f"refused {text}: AccessDenied … hint: … {hint}", act, *given)
+            said = f"refused {text}: AccessDenied … hint: … {hint}"
+            assert not refused(said, act, *given, kind=Unavailable).retryable
         refused("refused reading 'f' … hint: … (without the permission to list", storage.size, "f")
 
 

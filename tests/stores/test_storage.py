@@ -181,8 +181,19 @@ def test_a_link_whose_reply_was_lost_counts_as_ours(tmp_path, monkeypatch):
     assert LocalStorage(tmp_path).put_if_absent("x", b"1")
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
-def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(tmp_path, monkeypatch, code):
+@pytest.mark.parametrize(
+    ("code", "retryable"),
+    [
+        (errno.ENOSPC, True),
+        (errno.EIO, True),
+        (errno.EACCES, False),
+        (errno.EPERM, False),
+        (errno.EROFS, False),
+    ],
+)
+def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(
+    tmp_path, monkeypatch, code, retryable
+):
     def fail(_):
         raise OSError(code, os.strerror(code))
 
@@ -190,7 +201,8 @@ def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(tmp_path, 
     storage.create("before", b"")
     monkeypatch.setattr(os, "fsync", fail)
     for act in (storage.create, storage.put_if_absent, storage.replace):
-        refused("hint: ", act, "x", b"data", kind=errors.Unavailable)
+        error = refused("hint: ", act, "x", b"data", kind=errors.Unavailable)
+        assert error.retryable == retryable
     assert os.listdir(tmp_path) == ["before"]
 
 
