@@ -125,6 +125,7 @@ class LmdbStore:
 
         Raises StoreFailed if the file cannot be opened.
         """
+        self._directory = directory
         try:
             self._env = open_environment(
                 directory,
@@ -146,7 +147,7 @@ class LmdbStore:
             with self._env.begin(write=write, buffers=True) as txn:
                 yield _LmdbView(txn)
         except lmdb.Error as error:
-            raise StoreFailed(f"the key store in {self._env.path()} failed: {error}") from error
+            raise StoreFailed(f"the key store in {self._directory} failed: {error}") from error
 
 
 @in_session

@@ -37,7 +37,7 @@ def open_environment(directory: str, kind: str, **settings: Any) -> lmdb.Environ
     mdt.stores.own_directory.NotOurs.
     """
     claim(directory, kind)
-    env = lmdb.open(directory, mode=0o600, **settings)
+    env = lmdb.open(os.fsencode(directory), mode=0o600, **settings)
     try:
         _fill_up(env, os.path.join(directory, _DATA))
     except BaseException:

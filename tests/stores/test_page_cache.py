@@ -1,6 +1,7 @@
 """Pages of remote metadata on the local disk: shared, bounded, and never believed."""
 
 import multiprocessing
+import os
 from contextlib import suppress
 
 import lmdb
@@ -81,6 +82,15 @@ def test_a_cache_that_is_no_database_or_no_directory_does_not_matter(content, st
         claim(str(tmp_path / "cache"), "pages")
         (tmp_path / "cache" / "data.mdb").write_bytes(content)
     assert _opened(storage, tmp_path / "cache").scan("n = 2").count() == 1
+
+
+def test_directories_need_not_have_names_in_unicode(tmp_path):
+    directory = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    cache = PageCache(directory, BYTES_MAX)
+    cache.put(b"key", b"page")
+    assert cache.get(b"key") == b"page"
+    with LmdbStore(f"{directory}/keys", durable=False).begin(write=True) as view:
+        view.put(b"key", b"row")
 
 
 def test_the_cache_may_vanish_while_it_is_open(storage, tmp_path):
