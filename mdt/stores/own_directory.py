@@ -53,10 +53,12 @@ def _make_parent(parent: str) -> None:
 
     The user's cache directory, and ``mdt`` in it, are only created below a directory of the user.
     """
-    root = cache_root()
+    root = os.path.abspath(cache_root())
     if parent != os.path.join(root, "mdt"):
         os.makedirs(parent, mode=0o700, exist_ok=True)
         return
+    if not os.path.isabs(cache_root()):
+        raise NotOurs("this user has no home directory; set XDG_CACHE_HOME to a directory")
     for folder in (root, parent):
         if not os.path.lexists(folder):
             _require_ours(os.path.dirname(folder))

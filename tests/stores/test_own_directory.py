@@ -7,6 +7,7 @@ from threading import Barrier
 import pytest
 
 from mdt.stores.own_directory import MARK, NotOurs, claim, user_directory
+from mdt.stores.page_cache import open_page_cache
 
 
 def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again(
@@ -86,6 +87,14 @@ def test_directories_of_other_users_are_refused(tmp_path, monkeypatch):
     with pytest.raises(NotOurs, match="set XDG_CACHE_HOME"):
         claim(user_directory("pages-2"), "pages")
     assert not list((tmp_path / "theirs").iterdir())
+
+
+def test_without_a_home_directory_nothing_is_made_in_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "relative")
+    assert "no home directory" in open_page_cache("", 1 << 20).refusal
+    assert not os.listdir()
 
 
 def test_threads_that_claim_a_directory_together_all_get_it(tmp_path):
