@@ -8,7 +8,6 @@ the caller continues without it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
@@ -21,7 +20,7 @@ from mdt.limits import DIRECTORIES_OPEN_MAX
 from mdt.session import Guarded, Recent, in_session
 from mdt.stores.contract import Buffer
 from mdt.stores.lmdb_file import open_environment
-from mdt.stores.own_directory import user_directory
+from mdt.stores.own_directory import store_directory
 
 _MAP_BYTES = 1 << 36
 """Address space for the file, not its size. Enough for about five billion keys."""
@@ -161,7 +160,7 @@ def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
 
     "" means a directory in the user's cache directory. Raises StoreFailed.
     """
-    path = os.path.abspath(directory or user_directory("keys-2"))
+    path = store_directory(directory, "keys-2")
     stores = _open_stores()
     with stores.lock:
         return stores.value.made(path, lambda: LmdbStore(path, durable=durable))

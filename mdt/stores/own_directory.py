@@ -43,9 +43,13 @@ def claim(directory: str, kind: str) -> None:
         os.close(folder)
 
 
-def user_directory(name: str) -> str:
-    """Return the directory ``mdt/<name>`` in this user's cache directory."""
-    return os.path.join(cache_root(), "mdt", name)
+def store_directory(directory: str, name: str) -> str:
+    """Return the absolute path of a directory, in which a leading ``~/`` is the home directory. ""
+    means ``mdt/<name>`` in this user's cache directory.
+    """
+    if directory:
+        return os.path.abspath(os.path.expanduser(directory))
+    return os.path.abspath(os.path.join(cache_root(), "mdt", name))
 
 
 def _make_parent(parent: str) -> None:

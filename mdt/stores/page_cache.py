@@ -7,7 +7,6 @@ become stale.
 
 from __future__ import annotations
 
-import os
 import struct
 from contextlib import suppress
 
@@ -17,7 +16,7 @@ from mdt.limits import DIRECTORIES_OPEN_MAX
 from mdt.session import Guarded, Recent, in_session
 from mdt.stores.contract import Buffer
 from mdt.stores.lmdb_file import DAMAGED, identity, open_environment, opening_lock, remove
-from mdt.stores.own_directory import NotOurs, user_directory
+from mdt.stores.own_directory import NotOurs, store_directory
 
 _KIND = "pages"
 _AGE = struct.Struct(">Q")
@@ -157,7 +156,7 @@ def open_page_cache(directory: str, bytes_max: int) -> PageCache:
 
     "" means a directory in the user's cache directory.
     """
-    path = os.path.abspath(directory or user_directory("pages-2"))
+    path = store_directory(directory, "pages-2")
     caches = _open_caches()
     with caches.lock:
         return caches.value.made(path, lambda: PageCache(path, bytes_max))

@@ -32,7 +32,7 @@ class Scratch:
 
         Raises Invalid if the file cannot be created.
         """
-        folder = os.path.abspath(directory or tempfile.gettempdir())
+        folder = os.path.abspath(os.path.expanduser(directory) or tempfile.gettempdir())
         try:
             number, path = tempfile.mkstemp(prefix="mdt-", dir=folder)
             os.unlink(path)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from mdt.limits import TABLE_FOLDER_WAIT_SECONDS
 from mdt.stores.local import LocalStorage
-from mdt.stores.own_directory import NotOurs, claim, user_directory
+from mdt.stores.own_directory import NotOurs, claim, store_directory
 
 _KIND = "imported tables"
 _USERS = "users"
@@ -92,7 +92,9 @@ def open_folder(directory: str, bytes_max: int, name: str, *, create: bool) -> T
     """
     if not bytes_max:
         return None
-    root = f"{os.path.abspath(directory)}-tables" if directory else user_directory("tables")
+    root = store_directory(directory, "tables")
+    if directory:
+        root += "-tables"
     path = os.path.join(root, name)
     if not create and not os.path.isdir(path):
         return None

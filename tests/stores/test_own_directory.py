@@ -6,8 +6,11 @@ from threading import Barrier
 
 import pytest
 
-from mdt.stores.own_directory import MARK, NotOurs, claim, user_directory
+from mdt.stores.key_store import open_key_store
+from mdt.stores.own_directory import MARK, NotOurs, claim, store_directory
 from mdt.stores.page_cache import open_page_cache
+from mdt.stores.scratch import Scratch
+from mdt.stores.table_folder import open_folder
 
 
 def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again(
@@ -85,7 +88,7 @@ def test_directories_of_other_users_are_refused(tmp_path, monkeypatch):
         claim(str(tmp_path / "theirs"), "pages")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "theirs"))
     with pytest.raises(NotOurs, match="set XDG_CACHE_HOME"):
-        claim(user_directory("pages-2"), "pages")
+        claim(store_directory("", "pages-2"), "pages")
     assert not list((tmp_path / "theirs").iterdir())
 
 
@@ -94,6 +97,19 @@ def test_without_a_home_directory_nothing_is_made_in_the_working_directory(tmp_p
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "relative")
     assert "no home directory" in open_page_cache("", 1 << 20).refusal
+    assert not os.listdir()
+
+
+def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
+    (tmp_path / "home" / "rows").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "work")
+    open_page_cache("~/pages", 1 << 20).put(b"key", b"page")
+    open_key_store("~/keys", durable=False)
+    assert open_folder("~/pages", 1 << 20, "name", create=True) is not None
+    assert Scratch("~/rows").append(b"row") == 0
+    assert sorted(os.listdir("../home")) == ["keys", "pages", "pages-tables", "rows"]
     assert not os.listdir()
 
 
