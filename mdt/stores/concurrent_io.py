@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from threading import BoundedSemaphore
 from typing import Any, TypeVar
 
@@ -35,12 +36,12 @@ class StorageThreads:
         """
         if not self._free.acquire(blocking=False):
             return _run_now(act)
-        try:
-            future = self._threads.submit(act)
-        except RuntimeError:  # the interpreter is shutting down
-            self._free.release()
-            return _run_now(act)
+        future: Future[T] = Future()
         future.add_done_callback(self._ended)
+        # The interpreter is shutting down, or the system has no more threads. In the latter case
+        # the pool has queued the operation, and the caller must not run it as well.
+        with suppress(RuntimeError):
+            self._threads.submit(_run, act, future)
         return lambda: act() if future.cancel() else future.result()
 
     def _ended(self, _: Future[Any]) -> None:
@@ -49,8 +50,14 @@ class StorageThreads:
 
 def _run_now(act: Callable[[], T]) -> Callable[[], T]:
     future: Future[T] = Future()
-    try:
-        future.set_result(act())
-    except BaseException as error:  # noqa: BLE001 - the caller gets it from the future
-        future.set_exception(error)
+    _run(act, future)
     return future.result
+
+
+def _run(act: Callable[[], T], future: Future[T]) -> None:
+    """Run ``act`` for ``future``, unless it was cancelled."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(act())
+        except BaseException as error:  # noqa: BLE001 - the caller gets it from the future
+            future.set_exception(error)

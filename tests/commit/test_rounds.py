@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -168,6 +169,23 @@ def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_tha
         return sum(wait() for wait in waiting)
 
     assert tree(5) == 3**5
+
+
+def test_an_operation_runs_once_if_no_thread_can_be_started_for_it(monkeypatch):
+    at_once, begun, ending, runs = StorageThreads(), Event(), Event(), []
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    first = at_once.begin(lambda: begun.set() or ending.wait(10))
+    assert begun.wait(10)
+    monkeypatch.setattr(Thread, "start", refuse)
+    at_once.begin(partial(runs.append, "second"))()
+    third = at_once.begin(partial(runs.append, "third"))
+    ending.set()
+    wait_all([first, third])
+    at_once._threads.shutdown()
+    assert runs == ["second", "third"]
 
 
 def test_an_error_is_raised_when_everything_else_has_ended():
