@@ -151,8 +151,10 @@ class Writer:
             pending = [future for group in self._groups for _, future in group.calls]
             self._flushing += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: all(future.done() for future in pending))
-            self._flushing -= 1
+            try:
+                self._changed.wait_for(lambda: all(future.done() for future in pending))
+            finally:
+                self._flushing -= 1
 
     def close(self) -> None:
         """Commit the remaining rows and stop. Raises the first error of a commit, which its futures

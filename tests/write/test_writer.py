@@ -56,6 +56,17 @@ def test_errors_reach_the_futures_and_the_end_of_the_block_unless_it_has_raised_
     assert isinstance(told.exception(), Unavailable)
 
 
+def test_an_interrupted_flush_does_not_make_later_rows_hurry():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with gathering(mdt.open(filled(MOR, "bloom"))) as writer:
+        writer.upsert(rows([9], 1, 1.0)).done = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            writer.flush()
+        assert not writer._flushing
+
+
 FOREVER = 3600.0
 """Seconds: nothing is committed because time has passed."""
 SOON = 60
