@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -278,14 +279,16 @@ class Writer:
             self._fail(active, error)
         else:
             for _, future in active:
-                future.set_result(result)
+                with suppress(BaseException):  # SystemExit of a callback would end this thread
+                    future.set_result(result)
 
     def _fail(
         self, calls: Sequence[tuple[Batch, Future[WriteResult]]], error: BaseException
     ) -> None:
         self._failed = self._failed or error
         for _, future in calls:
-            future.set_exception(error)
+            with suppress(BaseException):
+                future.set_exception(error)
 
     def _write(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
         begun = self._table._prepare_row_write()

@@ -56,6 +56,21 @@ def test_errors_reach_the_futures_and_the_end_of_the_block_unless_it_has_raised_
     assert isinstance(told.exception(), Unavailable)
 
 
+def test_a_callback_that_exits_does_not_end_the_writer():
+    table = mdt.open(filled(MOR, "bloom"))
+    exited = threading.Event()
+
+    def leave(future):
+        exited.set()
+        raise SystemExit
+
+    with table.writer(max_seconds=0) as writer:
+        writer.upsert(rows([8], 1, 1.0)).add_done_callback(leave)
+        assert exited.wait(SOON)
+        told = writer.upsert(rows([9], 1, 1.0))
+    assert told.done()
+
+
 def test_an_interrupted_flush_does_not_make_later_rows_hurry():
     def interrupt():
         raise KeyboardInterrupt
