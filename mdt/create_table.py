@@ -25,7 +25,7 @@ from mdt.config import (
 from mdt.errors import Invalid, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.formats.registry import FOLDERS, refuse_columns
-from mdt.formats.uris import location_of
+from mdt.formats.uris import location_of, refuse_location
 from mdt.hudi import partitions, record_keys, timeline
 from mdt.hudi.avro_schema import RECORD_KEY, avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
@@ -144,6 +144,8 @@ def define(
     _refuse_version(definition)
     require_unique_keys(definition)
     refuse_columns(definition)
+    if definition.other_formats:
+        refuse_location(storage)
     return definition
 
 

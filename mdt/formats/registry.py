@@ -13,7 +13,7 @@ from mdt.formats.delta.log import DeltaLog
 from mdt.formats.format import Format
 from mdt.formats.iceberg.log import IcebergMetadata
 from mdt.formats.types import Refusal
-from mdt.formats.uris import takes_log_files
+from mdt.formats.uris import refuse_location, takes_log_files
 from mdt.hudi.partitions import partition_paths, partition_values
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.live_partitions import live_paths
@@ -92,8 +92,9 @@ def refuse_alteration(
 
 
 def refuse_folders(storage: Storage, definition: TableDefinition, formats: Iterable[str]) -> None:
-    """Raise Invalid if the directory of a format that the table lacks has objects."""
+    """Raise Invalid if a format that the table lacks cannot name its location, or has objects."""
     for name in sorted(set(formats) - {HUDI_FORMAT, *definition.other_formats}):
+        refuse_location(storage)
         form = FORMATS[name]
         if storage.list_dir(form.folder):
             raise Invalid(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
+from mdt.errors import Invalid
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
@@ -28,6 +29,18 @@ def location_of(storage: Storage) -> str:
     '/tables/a%20b'
     """
     return unquote(storage.url) if storage.is_remote else storage.url
+
+
+def refuse_location(storage: Storage) -> None:
+    """Raise Invalid for a local path that is not Unicode, which other formats cannot name."""
+    location = location_of(storage)
+    try:
+        location.encode()
+    except UnicodeEncodeError:
+        raise Invalid(
+            f"the path {location!r} is not Unicode, as the metadata of other formats must be",
+            hint="choose another path, or the format Hudi alone",
+        ) from None
 
 
 def takes_log_files(definition: TableDefinition, partition: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import tracemalloc
 import zlib
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from format_views import VIEWS
 from iceberg_tables import FOLDER, HINT, files_of, metadata_of, newest_version
+from refusals import refused
 from worlds import COW, MOR, compact_while_another_commits, rows
 
 import mdt
@@ -326,6 +328,16 @@ def test_a_forged_location_is_not_followed(tmp_path):
         assert not table.check().ok
         assert table.repair().ok
     VIEW.assert_same_rows(storage)
+
+
+def test_a_path_that_is_not_unicode_is_refused_before_anything_is_written(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9")
+    columns, formats = pa.schema({"id": pa.string()}), ["hudi", "iceberg"]
+    refused("is not Unicode", mdt.create, path, columns, ["id"], formats=formats)
+    assert not os.listdir(tmp_path)
+    table = mdt.create(path, columns, ["id"])
+    refused("is not Unicode", table.alter, formats=formats)
+    assert table.upsert([{"id": "a"}]).inserted == 1
 
 
 def test_old_versions_and_what_only_they_name_expire():
