@@ -24,7 +24,6 @@ from mdt.stores.own_directory import store_directory
 
 _MAP_BYTES = 1 << 36
 """Address space for the file, not its size. Enough for about five billion keys."""
-_READERS_MAX = 512
 
 
 class StoreFailed(Exception):
@@ -132,7 +131,6 @@ class LmdbStore:
                 map_size=_MAP_BYTES,
                 sync=durable,
                 metasync=durable,
-                max_readers=_READERS_MAX,
             )
         except (lmdb.Error, OSError) as error:
             raise StoreFailed(f"the key store in {directory} cannot be opened: {error}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -27,17 +28,23 @@ _TURN = "turn"
 """Lock file: openers of the environment hold a shared lock on it, removers an exclusive lock."""
 
 
+_READERS_MAX = 512
+_READER_BYTES = 64
+"""Size of a reader in the lock file."""
+
+
 def open_environment(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
     """Open the LMDB environment in ``directory``, creating a store of this ``kind`` if necessary.
 
     Args:
-        settings: Arguments of ``lmdb.open``.
+        settings: Arguments of ``lmdb.open``, except ``mode`` and ``max_readers``.
 
     Raises lmdb.Error or OSError if the store cannot be used, including
     mdt.stores.own_directory.NotOurs.
     """
     claim(directory, kind)
-    env = lmdb.open(os.fsencode(directory), mode=0o600, **settings)
+    _make_lock_file(directory)
+    env = lmdb.open(os.fsencode(directory), mode=0o600, max_readers=_READERS_MAX, **settings)
     try:
         _fill_up(env, os.path.join(directory, _DATA))
     except BaseException:
@@ -85,6 +92,25 @@ def remove(directory: str, lock: int) -> None:
     for name in (_LOCKS, _DATA):  # locks first: old locks must never refer to new data
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(directory, name))
+
+
+def _make_lock_file(directory: str) -> None:
+    """Create the lock file with all its blocks. Raises OSError if the disk is full.
+
+    LMDB leaves them to be allocated on first use. On a full disk that would kill the process,
+    because the file is mapped into memory.
+    """
+    path = os.path.join(directory, _LOCKS)
+    if os.path.exists(path) or not hasattr(os, "posix_fallocate"):
+        return
+    descriptor, name = tempfile.mkstemp(prefix="lock-", dir=directory)
+    try:
+        os.posix_fallocate(descriptor, 0, (_READERS_MAX - 1) * _READER_BYTES)
+        with suppress(OSError):  # another process has made it, or there are no hard links
+            os.link(name, path)
+    finally:
+        os.close(descriptor)
+        os.unlink(name)
 
 
 def _fill_up(env: lmdb.Environment, path: str) -> None:

@@ -64,7 +64,6 @@ class PageCache:
             max_dbs=3,
             sync=False,
             metasync=False,
-            max_readers=512,
         )
         try:
             self._pages, self._ages, self._state = (

@@ -93,6 +93,21 @@ def test_directories_need_not_have_names_in_unicode(tmp_path):
         view.put(b"key", b"row")
 
 
+def test_a_mapped_file_is_allocated_before_it_is_used_or_a_full_disk_would_end_the_process(
+    tmp_path, monkeypatch
+):
+    def fail(*given):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", fail)
+        assert PageCache(str(tmp_path), BYTES_MAX)._env is None
+    assert sorted(os.listdir(tmp_path)) == ["mdt-store", "turn"]
+    cache = PageCache(str(tmp_path), BYTES_MAX)
+    status = (tmp_path / "lock.mdb").stat()
+    assert cache._env is not None and 512 * status.st_blocks > status.st_size - 4096
+
+
 def test_the_cache_may_vanish_while_it_is_open(storage, tmp_path):
     table = _opened(storage, tmp_path / "cache")
     for file in (tmp_path / "cache").iterdir():
