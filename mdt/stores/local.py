@@ -99,7 +99,13 @@ class LocalStorage(Storage):
     """
 
     def __init__(self, root: str | os.PathLike[str], *, durable: bool = True) -> None:
-        self._root = os.path.abspath(os.fspath(root))
+        try:
+            self._root = os.path.abspath(os.fspath(root))
+        except FileNotFoundError:
+            raise errors.Invalid(
+                f"the path {root!s} is relative, and the working directory was deleted",
+                hint="give an absolute path",
+            ) from None
         self.is_durable = durable
         self._directories: set[str] = set()
         self._lock = OwnLock()

@@ -210,6 +210,14 @@ def test_a_name_that_is_too_long_is_invalid(tmp_path):
     refused("too long", LocalStorage(tmp_path).create, "x" * 300, b"")
 
 
+def test_a_relative_path_needs_a_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    refused("working directory was deleted … absolute path", open_storage, "trips")
+    assert open_storage(tmp_path).size("hint") is None
+
+
 def test_every_new_object_and_directory_is_flushed(tmp_path, monkeypatch):
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
