@@ -513,10 +513,10 @@ def _translated(path: str) -> Iterator[None]:
             raise _no_file(path, _NO_FILE[error.errno]) from None
         if error.errno == errno.ENAMETOOLONG:
             raise errors.Invalid(
-                f"the name {path[:80]!r}… is too long for this file system",
+                f"the path of {path[:80]!r}… is too long for this file system",
                 hint=(
-                    "partition by shorter values; most file systems allow 255 bytes for each part"
-                    " of a path"
+                    "shorten the path of the table, or partition by shorter values; most file"
+                    " systems allow 255 bytes for each part of a path"
                 ),
             ) from error
         hint = _HINTS.get(error.errno or 0, "")

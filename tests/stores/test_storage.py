@@ -207,7 +207,9 @@ def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(
 
 
 def test_a_name_that_is_too_long_is_invalid(tmp_path):
-    refused("too long", LocalStorage(tmp_path).create, "x" * 300, b"")
+    refused("too long … by shorter values", LocalStorage(tmp_path).create, "x" * 300, b"")
+    table = LocalStorage(tmp_path / ("x" * 300))
+    refused("too long … shorten the path of the table", table.size, "hint")
 
 
 def test_a_relative_path_needs_a_working_directory(tmp_path, monkeypatch):
