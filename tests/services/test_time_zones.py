@@ -1,11 +1,15 @@
 """Tables of Hudi's writers whose instants are in local time."""
 
+from functools import partial
+
 import pytest
 from other_writer import OtherWriter
+from refusals import refused
 from shared_tables import batch, other_table, rows_of
 
 import mdt
 from mdt.commit.upgrading import replace_properties
+from mdt.errors import Conflict
 from mdt.hudi.properties import TIME_ZONE
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
@@ -15,12 +19,12 @@ from mdt.stores.storage import MemoryStorage
 versions = pytest.mark.parametrize("version", [6, 9])
 
 
-def adopted(version, zone):
+def adopted(version, zone, **named):
     """Return an adopted table with a time zone, and its storage."""
     storage = MemoryStorage()
     theirs = other_table(storage, version=version)
     theirs.upsert(batch([1, 2, 3], 1))
-    ours = mdt.adopt(storage)
+    ours = mdt.adopt(storage, **named)
     stored = {**read_properties(storage), TIME_ZONE: zone}
     if not zone:
         del stored[TIME_ZONE]
@@ -53,4 +57,16 @@ def test_instants_that_are_ahead_of_utc_stay_so(version, monkeypatch):
     assert read_properties(storage)[TIME_ZONE] == "LOCAL"
     monkeypatch.undo()
     ours.upsert(batch([1], 3))
+    assert read_properties(storage)[TIME_ZONE] == "UTC"
+
+
+def test_a_writer_of_hudi_that_holds_the_lock_is_waited_for():
+    provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+    options = {"hoodie.write.lock.provider": provider, "hoodie.write.lock.wait_time_ms": 100}
+    ours, storage = adopted(6, "LOCAL", options=options)
+    storage.create(".hoodie/lock", b"")
+    refused("holds the lock", partial(ours.upsert, batch([1], 2)), kind=Conflict)
+    assert read_properties(storage)[TIME_ZONE] == "LOCAL"
+    storage.delete(".hoodie/lock")
+    ours.upsert(batch([1], 2))
     assert read_properties(storage)[TIME_ZONE] == "UTC"

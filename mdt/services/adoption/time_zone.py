@@ -35,18 +35,17 @@ def may_be_behind(metadata: Metadata, snapshot: Snapshot) -> bool:
 
 
 def use_utc(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Set the time zone of the table to UTC, unless an instant is ahead of UTC.
+    """Set the time zone of the table to UTC, unless an instant is ahead of UTC. A writer of Hudi
+    that is at work has its instant, and may complete it.
 
     Does nothing if Hudi has a record index whose times are in another zone again, which the next
     write removes.
 
-    Raises Unsupported if a writer of Hudi is at work, Corrupt if the properties cannot be read, and
-    Conflict and Unavailable.
+    Raises Corrupt if the properties cannot be read, Conflict if another writer holds the lock for
+    too long, and Unavailable.
     """
     storage = metadata.storage
     with hudi_locks.locked(metadata, snapshot.definition):
-        if metadata.options(snapshot.definition).lock_provider:
-            hudi_locks.require_no_writers(metadata)
         table = load_properties(storage)
         files = load_timeline(storage, table).files
         newest = max((max(file.time, file.completion) for file in files), default="")
