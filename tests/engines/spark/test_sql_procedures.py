@@ -67,6 +67,16 @@ def test_services_are_called_by_name(sql, tmp_path):
     assert bag(sound(tmp_path / "t")) == bag(ROWS)
 
 
+def test_the_language_of_the_jvm_does_not_change_names(sql):
+    locale = sql.sparkContext._jvm.java.util.Locale
+    before = locale.getDefault()
+    locale.setDefault(locale.forLanguageTag("tr"))
+    try:
+        assert sql.sql("CALL mdt.BUILD_INDEXES('served')").count() == 1
+    finally:
+        locale.setDefault(before)
+
+
 ANSWERS = cases(
     """
     compact('served') -> seq bigint, instant string, inserted bigint

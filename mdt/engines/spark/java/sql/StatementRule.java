@@ -12,6 +12,7 @@ package mdt.spark;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedProcedure;
@@ -64,8 +65,8 @@ public class StatementRule extends Rule {
             return call;
         }
         List arguments = Scala.list(call.args());
-        return TableCall.of(
-                session, ((String) parts.get(1)).toLowerCase(), Constants.names(arguments), Constants.values(session, arguments));
+        String name = ((String) parts.get(1)).toLowerCase(Locale.ROOT);
+        return TableCall.of(session, name, Constants.names(arguments), Constants.values(session, arguments));
     }
 
     /** Returns the mdt table that a statement names, or null. */
