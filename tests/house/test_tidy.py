@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 from importlib import import_module
 from pathlib import Path
@@ -35,13 +36,15 @@ def test_every_file_keeps(rule, modules):
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
-def test_no_large_file_is_committed():
+def test_no_large_or_stray_file_is_committed():
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
-    assert len(paths) > 1000
-    assert not [path for path in paths if path.is_file() and path.stat().st_size > 1_000_000]
+    names = list(filter(None, listed.stdout.split("\0")))
+    assert len(names) > 1000
+    files = [path for path in map(ROOT.joinpath, names) if path.is_file()]
+    assert not [path for path in files if path.stat().st_size > 1_000_000]
+    assert not [name for name in names if not re.fullmatch(r"[\w./-]+", name)]  # such as ~/data.mdb
 
 
 def test_mdt_and_indexes_are_read_once():
