@@ -87,9 +87,7 @@ def announce(
         profile: Content of the inflight instant, see :func:`profile_of`. Empty instants need not
             survive a power cut, because the transaction has not committed.
     """
-    instants = _pending_files(instant, action, definition, profile)
-    created = _put_passing(storage, instants)
-    return [path for (path, _), is_new in zip(instants, created, strict=True) if is_new]
+    return _put_passing(storage, _pending_files(instant, action, definition, profile))
 
 
 def is_announced_by(
@@ -101,18 +99,21 @@ def is_announced_by(
     return len(created) == len(_pending_files(instant, action, definition))
 
 
-def prepare(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
+def prepare(storage: Storage, instant: str, action: str, definition: TableDefinition) -> list[str]:
     """Put the files that must exist before :func:`announce`. They are the same for all writers of
-    the instant.
+    the instant. Return the paths that were created.
     """
-    if _pending_files(instant, action, definition):
-        _put_passing(storage, markers.heartbeat_files(storage, instant))
+    if not _pending_files(instant, action, definition):
+        return []
+    return _put_passing(storage, markers.heartbeat_files(storage, instant))
 
 
-def _put_passing(storage: Storage, objects: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-    return storage.together(
+def _put_passing(storage: Storage, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+    """Put objects that do not exist. Return the paths of those that were created."""
+    created = storage.together(
         *(partial(storage.put_passing, path, content) for path, content in objects)
     )
+    return [path for (path, _), is_new in zip(objects, created, strict=True) if is_new]
 
 
 def _pending_files(

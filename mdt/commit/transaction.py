@@ -341,7 +341,7 @@ def claim_instant(
             tuple(plan.partitions),
         )
         announcement = (storage, instant, operation.action, snapshot.definition)
-        _, is_free = storage.together(
+        prepared, is_free = storage.together(
             partial(publish.prepare, *announcement), partial(claims.put, storage, pending)
         )
         if is_free:
@@ -354,7 +354,7 @@ def claim_instant(
             )
             if newest.last_time < instant and not is_taken:
                 break
-            storage.delete_many(announced)
+            storage.delete_many([*announced, *prepared])
             storage.delete(paths.pending(instant))  # outlives the instants that it explains
             at = max(at, timeline.instant_us(newest.last_time))
         at += 1000

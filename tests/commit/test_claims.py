@@ -307,6 +307,21 @@ def test_pending_instants_of_a_dead_writer_are_named_and_removed():
     assert_clean(storage)
 
 
+def test_an_instant_that_was_taken_before_it_was_claimed_leaves_nothing(monkeypatch):
+    storage, put = filled("MERGE_ON_READ", "record"), claims.put
+
+    def put_too_late(target, claim):
+        monkeypatch.setattr(claims, "put", put)
+        mdt.open(storage).upsert(rows([1], 2, 2.0))
+        return put(target, claim)
+
+    monkeypatch.setattr(claims, "put", put_too_late)
+    mdt.open(storage).upsert(rows([0, 20], 3, 3.0))
+    assert ours(storage) == upserted(upserted(BASE_STATE, [1], 2, 2.0), [0, 20], 3, 3.0)
+    assert not storage.list(".hoodie/.heartbeat") and not storage.list(".hoodie/.temp")
+    assert_clean(storage)
+
+
 def test_files_whose_claim_was_lost_are_declared_dead_before_they_go():
     storage = filled("MERGE_ON_READ", "record")
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE).start(storage)
