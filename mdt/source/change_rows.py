@@ -70,14 +70,14 @@ def write(
 
 
 def _based_on_rows(table: tables.Table, write: Callable[[int], R]) -> R:
-    """Call ``write`` with the newest commit, and again if other writers changed the rows that it
-    read. Raises Conflict if they do so too often.
+    """Call ``write`` with the newest commit, after an import of commits of other Hudi writers, and
+    again if other writers changed the rows that it read. Raises Conflict if they do so too often.
     """
     attempts = table.options.commit_attempts
     for _ in range(1, attempts):
         with suppress(Conflict):
-            return write(table.snapshot().seq)
-    return write(table.snapshot().seq)
+            return write(table._newest_for_write().seq)
+    return write(table._newest_for_write().seq)
 
 
 def _by_condition(table: tables.Table, statement: Statement) -> WriteResult | None:

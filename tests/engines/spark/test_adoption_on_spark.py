@@ -52,6 +52,19 @@ def test_spark_adopts_a_table_and_sees_what_another_writer_commits(spark, tmp_pa
         spark.sql(f"call mdt.release('{path}')")
 
 
+def test_a_frame_of_its_table_is_written_with_what_another_writer_has_committed(spark, tmp_path):
+    path = str(tmp_path / "t")
+    theirs = mdt.create(
+        OtherWriter(LocalStorage(path, durable=False)), columns("id int64, n int64"), ["id"]
+    )
+    theirs.upsert([{"id": 1, "n": 1}])
+    mdt.adopt(path)
+    theirs.upsert([{"id": 2, "n": 2}])
+    rows = spark.read.format("mdt").load(path).selectExpr("id", "n + 10 n")
+    rows.write.format("mdt").mode("append").save(path)
+    assert sorted(mdt.open(path).scan().to_arrow()["n"].to_pylist()) == [11, 12]
+
+
 def test_a_stream_has_the_imported_changes_of_another_writer_once(spark, tmp_path):
     path = str(tmp_path / "t")
     theirs = mdt.create(
