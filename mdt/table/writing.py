@@ -104,15 +104,15 @@ class Writing(Handle):
                     "",
                     warnings=late.idempotent.skipped_batch_warnings(newest.streams, *self._batch),
                 )
-        rows = data
+        table, rows = self, data
         if evolve:
             from mdt.table.evolving import evolve_for
 
-            rows = evolve_for(self, data)
+            table, rows = evolve_for(self, data)
         blend = None
         if partial or mergers:
             blend = late.blending.BlendOptions(partial, mapping("mergers", mergers))
-        return self._write(rows, "upsert", progress, blend)
+        return table._write(rows, "upsert", progress, blend)
 
     @takes_metadata
     @takes_dry_run

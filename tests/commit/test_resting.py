@@ -136,3 +136,14 @@ def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_ba
     again = table.once("numbers", 0).resting_on(2)
     assert [doubled(again, 6).updated for _ in "ab"] == [1, 0]
     assert table.snapshot().streams.has("numbers", 0) and not table.check().problems
+
+
+def test_an_upsert_that_alters_its_table_rests_on_the_alteration():
+    table = filled()
+    seq = table.snapshot().seq
+    resting = table.resting_on(seq)
+    new = {**row("a", "Oslo", 2, 2), "more": 7}
+    assert resting.upsert([new], evolve=True).updated == 1
+    assert table.scan("more = 7").count() == 1
+    with pytest.raises(Conflict, match=f"read at commit {seq}"):
+        resting.upsert([{**new, "even_more": 8}], evolve=True)

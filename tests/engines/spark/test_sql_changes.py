@@ -558,6 +558,13 @@ def test_a_frame_that_reads_its_table_keeps_what_others_write_meanwhile(
     assert len(beside) == 2 and beside[0] < beside[1] and found[99] == 71
 
 
+def test_a_frame_that_reads_its_table_may_add_a_column(sql):
+    rows = sql.table(TABLE).withColumn("twice", sf.col("n") * 2)
+    rows.write.format("mdt").mode("append").option("evolve", "true").save(path(sql))
+    [found] = mdt.open(path(sql)).scan("id = 2").to_arrow().to_pylist()
+    assert found["twice"] == 2 * found["n"]
+
+
 def test_a_frame_from_before_an_alteration_of_its_table_is_refused(sql, other_names):
     rows = sql.table("of_a_frame")
     mdt.open(path(sql)).alter(add={"extra": pa.int64()})
