@@ -284,7 +284,7 @@ def _other_buckets(key_index: str) -> Unsupported:
 
 
 def _require_known_buckets(storage: Storage, key_index: str) -> None:
-    """Raise Unsupported if Hudi's writers look for keys in other buckets than a key index."""
+    """Raise Unsupported if Hudi looks for keys in other buckets than ``key_index`` does."""
     if storage.children(bucket_config.CONSISTENT_FOLDER):
         raise Unsupported(
             "the table cannot be adopted: Hudi splits and joins its buckets"
