@@ -10,6 +10,7 @@ from shared_tables import SCHEMA, batch, other_table, rows_of
 
 import mdt
 from mdt.errors import Unsupported
+from mdt.hudi.bucket_config import FOLDER, encode
 from mdt.stores.storage import MemoryStorage
 
 
@@ -83,6 +84,9 @@ def test_partitions_with_other_numbers_of_buckets_keep_them():
         kind=Unsupported,
     )
     buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 3}
+    # of a change that was never completed
+    storage.create(f"{FOLDER}/99991231235959999.hashing_config", encode("city=Rome,9", 3))
+    storage.create(f"{FOLDER}/.00000000000000.hashing_config.crc", b"crc")
     ours = mdt.adopt(storage, options=buckets | rules)
     ours.upsert(batch(list(range(20, 60)), 2, "Rome"))
     theirs = theirs.anew()

@@ -24,6 +24,7 @@ from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.fields import parse_json
 from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import RECORD_INDEX, load_definitions
 from mdt.hudi.read.loading import TableState, load_properties
 from mdt.hudi.read.table_properties import EVENT_TIME, TIMESTAMP, TableProperties, refuse
@@ -154,7 +155,7 @@ def plan_adoption(
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
         raise _other_buckets(definition.key_index)
     all_formats = definition.parsed.formats
-    _require_known_buckets(storage, definition.key_index)
+    _require_known_buckets(storage, state.timeline, definition.key_index)
     definition = definition.with_options({FORMATS_OPTION: None})
     refuse_folders(storage, definition, all_formats)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
@@ -283,7 +284,7 @@ def _other_buckets(key_index: str) -> Unsupported:
     )
 
 
-def _require_known_buckets(storage: Storage, key_index: str) -> None:
+def _require_known_buckets(storage: Storage, active: Timeline, key_index: str) -> None:
     """Raise Unsupported if Hudi looks for keys in other buckets than ``key_index`` does."""
     if storage.children(bucket_config.CONSISTENT_FOLDER):
         raise Unsupported(
@@ -291,7 +292,12 @@ def _require_known_buckets(storage: Storage, key_index: str) -> None:
             " (hoodie.index.bucket.engine=CONSISTENT_HASHING)",
             hint=_READ,
         )
-    names = storage.children(bucket_config.FOLDER)
+    first = bucket_config.PATH.rpartition("/")[2]
+    names = []
+    for name in storage.children(bucket_config.FOLDER):
+        instant, _, suffix = name.partition(".")
+        if suffix == "hashing_config" and (name == first or active.is_completed(instant)):
+            names.append(name)
     if not names:
         return
     path = f"{bucket_config.FOLDER}/{max(names)}"
