@@ -20,7 +20,14 @@ from mdt.hudi import avro_bodies, commit_metadata, properties
 from mdt.hudi.commit_metadata import CLUSTER
 from mdt.hudi.file_names import HUDI
 from mdt.hudi.read.table_properties import COMMIT_TIME, EVENT_TIME
-from mdt.hudi.timeline import ACTIONS, COMPLETED, Archive, Instant, InstantContent
+from mdt.hudi.timeline import (
+    ACTIONS,
+    COMPLETED,
+    REQUESTED,
+    Archive,
+    Instant,
+    InstantContent,
+)
 from mdt.hudi.v6 import Version6
 
 if TYPE_CHECKING:
@@ -154,13 +161,16 @@ class Version9(Version6):
         return avro_bodies.commit_body.decode_extra(body)
 
     def upgraded(self, instant: Instant, body: bytes) -> tuple[str, bytes]:
-        """Return (path, content) of an instant of version 6. Commits are converted to Avro.
+        """Return (path, content) of an instant of version 6. Commits are converted to Avro. Those
+        in flight become empty, because Hudi's downgrade cannot read their JSON.
 
         Raises Corrupt for a commit that is not JSON.
         """
         path = self.path_of(instant)
-        if instant.state != COMPLETED or instant.action not in Version6.archived_actions:
+        if instant.action not in Version6.archived_actions or instant.state == REQUESTED:
             return path, body
+        if instant.state != COMPLETED:
+            return path, b""
         try:
             fields = json.loads(body)
             return path, self._body(instant.time, fields)

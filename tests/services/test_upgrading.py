@@ -77,6 +77,8 @@ def test_all_instants_that_hudi_archives_are_on_the_new_timeline_and_none_is_on_
     listed = storage.list_dir(LAYOUTS[9].timeline)
     archived = {instant for instant in before if instant.action not in UNARCHIVED}
     assert {LAYOUTS[9].instant_at(info.path) for info in listed} == archived
+    in_flight = [info for info in listed if info.path.endswith("commit.inflight")]
+    assert in_flight and not any(info.size for info in in_flight)
     assert [info.path for info in storage.list_dir(".hoodie")] == [paths.properties()]
     assert ours(storage) == state == theirs(storage)
     assert_clean(storage)
