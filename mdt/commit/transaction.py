@@ -354,7 +354,9 @@ def claim_instant(
             )
             if newest.last_time < instant and not is_taken:
                 break
-            storage.delete_many([*announced, *prepared])
+            storage.delete_many(announced)
+            if not is_taken:  # another writer at this instant may need its heartbeat
+                storage.delete_many(prepared)
             storage.delete(paths.pending(instant))  # outlives the instants that it explains
             at = max(at, timeline.instant_us(newest.last_time))
         at += 1000

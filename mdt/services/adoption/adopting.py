@@ -308,7 +308,7 @@ def _require_known_buckets(storage: Storage, active: Timeline, key_index: str) -
             "the table cannot be adopted with these numbers of buckets",
             hint="give those of Hudi's writers: options={'hoodie.index.type': 'BUCKET',"
             f" 'hoodie.bucket.index.num.buckets': {rules[1]},"
-            f" 'hoodie.bucket.index.partition.expressions': {rules[0]!r}}}",
+            f" 'hoodie.bucket.index.partition.expressions': {rules[0][:1000]!r}}}",
         )
 
 

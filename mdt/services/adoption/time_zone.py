@@ -22,14 +22,12 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import Storage
 
-UTC = "UTC"
-
 
 def may_be_behind(metadata: Metadata, snapshot: Snapshot) -> bool:
     """Return True if the instants of Hudi's next commits may be older than ours."""
     if not snapshot.is_shared or metadata.watch.properties is None:
         return False
-    if metadata.watch.properties.get(TIME_ZONE, "").upper() == UTC:
+    if metadata.watch.properties.get(TIME_ZONE, "").upper() == "UTC":
         return False
     return max(snapshot.imports.instants, default="") <= _now(metadata.storage)
 
@@ -38,8 +36,8 @@ def use_utc(metadata: Metadata, snapshot: Snapshot) -> None:
     """Set the time zone of the table to UTC, unless an instant is ahead of UTC. A writer of Hudi
     that is at work has its instant, and may complete it.
 
-    Does nothing if Hudi has a record index whose times are in another zone again, which the next
-    write removes.
+    Does nothing if Hudi has meanwhile made a record index with times of another zone. The next
+    write removes it, and sets the time zone.
 
     Raises Corrupt if the properties cannot be read, Conflict if another writer holds the lock for
     too long, and Unavailable.
@@ -51,7 +49,7 @@ def use_utc(metadata: Metadata, snapshot: Snapshot) -> None:
         newest = max((max(file.time, file.completion) for file in files), default="")
         if newest > _now(storage) or lost_partitions(metadata, snapshot):
             return
-        replace_properties(metadata, {**table.stored, TIME_ZONE: UTC})
+        replace_properties(metadata, {**table.stored, TIME_ZONE: "UTC"})
     logs.METADATA.warning(
         "%s: set %s=UTC for all writers, because the next instants of Hudi in local time could be"
         " older than ours",
