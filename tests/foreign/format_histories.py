@@ -35,9 +35,14 @@ def rows(ids, ts, schema=SCHEMA):
 
 
 def make(path, kind, formats, *, is_partitioned):
+    storage = LocalStorage(path, durable=False)
+    return make_at(storage, kind, formats, is_partitioned=is_partitioned)
+
+
+def make_at(storage, kind, formats, *, is_partitioned, version=None):
     options = {"mdt.services.auto": False, "mdt.formats.retain.hours": 0}
     return mdt.create(
-        LocalStorage(path, durable=False),
+        storage,
         SCHEMA,
         ["id"],
         partition_by=["city"] if is_partitioned else [],
@@ -46,6 +51,7 @@ def make(path, kind, formats, *, is_partitioned):
         key_index="record",
         formats=formats,
         options=options,
+        version=version,
     )
 
 

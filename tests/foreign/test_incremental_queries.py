@@ -194,23 +194,39 @@ def compare_increments(
 
 
 def compare_past_states(hudi: HudiSession, path: Path, writes: list[Write]) -> None:
-    """Compare Hudi's rows as of each instant with ours, and with those of its writes.
+    """Compare the rows of Hudi and of ours as of each instant with those of the writes.
 
-    Hudi's state has what was requested until then. Ours has what was committed until then, which is
-    more after a commit that was requested earlier and completed later than another one.
+    Hudi's state has what was requested until then. Ours has also what was committed before the last
+    of those, though it was requested later.
+
+    Args:
+        writes: All writes, in the order of the log.
     """
-    table, ends = mdt.open(path), completions(path)
-    for instant, end in sorted(ends.items()):
-        rows = hudi.rows(path, **{"as.of.instant": instant})
-        values: dict[str, int | None] = {}
-        for write in writes:
-            if write.instant <= instant:
-                values |= write.values
-        expected = {key: value for key, value in values.items() if value is not None}
-        assert dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True)) == expected
-        assert len(rows) == len(expected), "a key is live twice"
-        if not any(other > instant and ends[other] < end for other in ends):
-            ours = table.scan(as_of=instant, columns=[*META_FIELDS, *SCHEMA.names]).to_arrow()
-            assert difference(ours, rows) == EQUAL, instant
+    table, ends, last_end = mdt.open(path), completions(path), ""
+    for instant in sorted(ends):
+        theirs = hudi.rows(path, **{"as.of.instant": instant})
+        requested = [write for write in writes if write.instant <= instant]
+        assert values_in(theirs) == last_values(requested)
+        ours = table.scan(as_of=instant, columns=[*META_FIELDS, *SCHEMA.names]).to_arrow()
+        last_end = max(last_end, ends[instant])
+        committed = [write for write in writes if ends[write.instant] <= last_end]
+        assert values_in(ours) == last_values(committed)
+        if committed == requested:
+            assert difference(ours, theirs) == EQUAL, instant
             count("past states of concurrent writers that are ours")
         count("past states of concurrent writers")
+
+
+def values_in(rows: pa.Table) -> dict[str, int]:
+    """Return the value of each key."""
+    values = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+    assert len(values) == len(rows), "a key is live twice"
+    return values
+
+
+def last_values(writes: list[Write]) -> dict[str, int | None]:
+    """Return the value of each key that is live after some writes."""
+    values: dict[str, int | None] = {}
+    for write in writes:
+        values |= write.values
+    return {key: value for key, value in values.items() if value is not None}

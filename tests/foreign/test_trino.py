@@ -1,0 +1,131 @@
+"""Trino reads our tables on S3 as Hudi's and as Iceberg's, with every type, and after every change.
+
+Its connector for Hudi reads base files only, which is Hudi's read-optimized query.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pyarrow as pa
+import pytest
+import s3
+from column_kinds import COLUMNS
+from counting import count
+from format_histories import SCHEMA, make_at, rows, step
+from hudi_table import COW, MOR
+from reader import bag, bag_of
+from trino_session import Refused, TrinoSession
+
+import mdt
+from mdt.stores.storage import open_storage
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_800)]
+
+HISTORIES = int(os.environ.get("MDT_TRINO_HISTORIES", "2"))
+STEPS = 8
+NOT_OF_ICEBERG = {"instant in ms", "local time in ms", "local time in s"}
+NULL_IN_TRINO = "\\N"
+"""Text of a null partition in Trino's connector for Hudi."""
+WHERES = ("id = 7", "id in (3, 11, 59)", "fare > 20", "fare is null", "city = '50%'", "ts >= 4")
+"""Conditions that Trino finds by partitions, and by statistics of Parquet files."""
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    with s3.mock_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def trino(tmp_path_factory, endpoint):
+    with TrinoSession(tmp_path_factory.mktemp("trino"), endpoint) as started:
+        yield started
+
+
+@pytest.fixture
+def storage(endpoint, request):
+    """The storage of a new table."""
+    name = f"{abs(hash(request.node.name)):x}"
+    options = {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
+    return open_storage(f"s3://{s3.BUCKET}/{name}", storage_options=options)
+
+
+@pytest.mark.parametrize("form", [6, 9, "iceberg"])
+def test_trino_reads_columns_of_every_type(trino, storage, form):
+    is_iceberg = form == "iceberg"
+    left_out = NOT_OF_ICEBERG if is_iceberg else set()
+    schema, values = every_type(sorted(COLUMNS.keys() - left_out))
+    version, formats = (9, ["hudi", "iceberg"]) if is_iceberg else (form, ["hudi"])
+    table = mdt.create(storage, schema, ["id"], version=version, formats=formats)
+    table.insert(values)
+    name = trino.enter_iceberg(table) if is_iceberg else trino.enter_hudi(table)
+    different = []
+    for field in schema:
+        columns = pa.schema([schema.field("id"), field] if field.name != "id" else [field])
+        try:
+            found = bag_of(trino.rows(name, columns), columns.names)
+        except Refused as error:
+            found = error
+        expected = bag(table.scan(columns=columns.names).to_arrow())
+        if found != expected:
+            different.append((field, found, expected))
+    assert not different
+
+
+def every_type(kinds):
+    """Return a schema with a column for each kind, and rows with the values of the kind."""
+    types = [(f"c{number}", COLUMNS[name][0]) for number, name in enumerate(kinds)]
+    schema = pa.schema([("id", pa.int64()), *types])
+    longest = max(len(COLUMNS[name][1]) for name in kinds)
+    columns = [COLUMNS[name][1] for name in kinds]
+    values = [[column[n % len(column)] for n in range(longest)] for column in columns]
+    return schema, pa.table([list(range(longest)), *values], schema=schema)
+
+
+@pytest.mark.parametrize("number", range(HISTORIES))
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("kind", [COW, MOR])
+def test_trino_reads_each_state_as_hudi(trino, storage, kind, version, number):
+    table = make_at(storage, kind, ["hudi"], is_partitioned=number % 2 == 0, version=version)
+    table.upsert(rows(range(40), 1))
+    draw, done = random.Random(f"{kind} {version} {number}"), []
+    for ts in range(2, STEPS):
+        done.append(step(table, draw, ts))
+        name = trino.enter_hudi(table)
+        expected = table.scan(query_type="read_optimized")
+        found = trino.rows(name, table.schema)
+        if number % 2 == 0:
+            nulls = [row for row in found if row["city"] == NULL_IN_TRINO]
+            for row in nulls:
+                row["city"] = None
+        assert bag_of(found, table.schema.names) == bag(expected.to_arrow()), done
+        for where in WHERES:
+            require_same(trino, table, name, where, query_type="read_optimized")
+        count("states of tables of Hudi that Trino has read")
+
+
+@pytest.mark.parametrize("number", range(HISTORIES))
+@pytest.mark.parametrize("kind", [COW, MOR])
+def test_trino_reads_each_state_as_iceberg(trino, storage, kind, number):
+    formats = ["hudi", "iceberg"]
+    table = make_at(storage, kind, formats, is_partitioned=number % 2 == 0, version=9)
+    table.upsert(rows(range(40), 1))
+    draw, done = random.Random(f"{kind} {number}"), []
+    for ts in range(2, STEPS):
+        done.append(step(table, draw, ts))
+        name = trino.enter_iceberg(table)
+        found = trino.rows(name, table.schema)
+        assert bag_of(found, table.schema.names) == bag(table.scan().to_arrow()), done
+        for where in WHERES:
+            require_same(trino, table, name, where)
+        count("states of tables of Iceberg that Trino has read")
+
+
+def require_same(trino, table, name, where, **how):
+    """Assert that Trino finds the rows of a condition."""
+    ids = [field for field in SCHEMA if field.name == "id"]
+    found = sorted(row["id"] for row in trino.rows(name, pa.schema(ids), where))
+    expected = table.scan(where, columns=["id"], **how).to_arrow()["id"].to_pylist()
+    assert found == sorted(expected), where
