@@ -4,7 +4,6 @@ package mdt.spark;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.util.Iterator;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
@@ -17,8 +16,8 @@ final class Caches {
 
     /** Recaches the cached tables in a plan. */
     static void renew(SparkSession session, LogicalPlan plan) {
-        for (Iterator i = new IndexSearch(plan).roots.iterator(); i.hasNext(); ) {
-            renew(session, (String) i.next());
+        for (Object root : new IndexSearch(plan).roots) {
+            renew(session, (String) root);
         }
     }
 

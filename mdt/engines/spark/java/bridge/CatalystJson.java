@@ -16,7 +16,6 @@ package mdt.spark;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HexFormat;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -43,8 +42,8 @@ final class CatalystJson {
     /** Returns expressions as a value for JSON. */
     static List list(List expressions) {
         List nodes = new ArrayList();
-        for (int i = 0; i < expressions.size(); i++) {
-            nodes.add(map((Expression) expressions.get(i)));
+        for (Object expression : expressions) {
+            nodes.add(map((Expression) expression));
         }
         return nodes;
     }
@@ -66,8 +65,8 @@ final class CatalystJson {
         }
         if (expression instanceof InSet) {
             List values = new ArrayList();
-            for (Iterator i = CollectionConverters.asJava((scala.collection.Set) ((InSet) expression).hset()).iterator(); i.hasNext(); ) {
-                values.add(value(i.next()));
+            for (Object value : CollectionConverters.asJava((scala.collection.Set) ((InSet) expression).hset())) {
+                values.add(value(value));
             }
             node.put("values", values);
         } else if (expression instanceof GetStructField) {

@@ -131,8 +131,8 @@ public class Factory {
         Analyzer analyzer = session.sessionState().analyzer();
         Rule ours = Rules.of(kind, session);
         List rules = new ArrayList(Internals.rules(analyzer, kind));
-        for (int i = 0; i < rules.size(); i++) {
-            if (rules.get(i).getClass() == ours.getClass()) {
+        for (Object rule : rules) {
+            if (rule.getClass() == ours.getClass()) {
                 return;
             }
         }
@@ -153,8 +153,8 @@ public class Factory {
     private synchronized void install(SparkSession session) {
         ExperimentalMethods experimental = session.experimental();
         List rules = new ArrayList(Scala.list(experimental.extraOptimizations()));
-        for (int i = 0; i < rules.size(); i++) {
-            if (rules.get(i) instanceof PinRule) {
+        for (Object rule : rules) {
+            if (rule instanceof PinRule) {
                 return;
             }
         }

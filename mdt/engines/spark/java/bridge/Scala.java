@@ -77,11 +77,10 @@ final class Scala {
         for (int i = 0; i < values.length; i++) {
             values[i] = field.equals(record.productElementName(i)) ? value : record.productElement(i);
         }
-        Method[] methods = record.getClass().getMethods();
-        for (int i = 0; i < methods.length; i++) {
-            if (methods[i].getName().equals("copy") && methods[i].getParameterTypes().length == values.length) {
+        for (Method method : record.getClass().getMethods()) {
+            if (method.getName().equals("copy") && method.getParameterTypes().length == values.length) {
                 try {
-                    return (Product) methods[i].invoke(record, values);
+                    return (Product) method.invoke(record, values);
                 } catch (ReflectiveOperationException failure) {
                     throw new IllegalStateException(failure);
                 }

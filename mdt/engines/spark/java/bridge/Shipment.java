@@ -3,7 +3,6 @@
 package mdt.spark;
 
 import java.io.File;
-import java.util.Iterator;
 import java.util.Map;
 import java.util.WeakHashMap;
 import org.apache.spark.SparkContext;
@@ -23,8 +22,8 @@ final class Shipment {
         }
         context.addJar(jar.getPath());
         boolean listed = false; // if this is forbidden, Spark logs an error and continues
-        for (Iterator i = Scala.list(context.listJars()).iterator(); i.hasNext(); ) {
-            listed |= ((String) i.next()).endsWith(jar.getName());
+        for (Object name : Scala.list(context.listJars())) {
+            listed |= ((String) name).endsWith(jar.getName());
         }
         if (!listed) {
             throw new UnsupportedOperationException("this cluster does not allow sessions to add a JAR");

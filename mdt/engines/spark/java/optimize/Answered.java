@@ -47,8 +47,8 @@ final class Answered {
         }
         if (values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX) {
             List literals = new ArrayList(values.size());
-            for (int i = 0; i < values.size(); i++) {
-                literals.add(new Literal(values.get(i), type));
+            for (Object value : values) {
+                literals.add(new Literal(value, type));
             }
             return new In(key, Scala.seq(literals));
         }
@@ -66,8 +66,7 @@ final class Answered {
 
     private static long bytes(List values) {
         long total = 0;
-        for (int i = 0; i < values.size(); i++) {
-            Object value = values.get(i);
+        for (Object value : values) {
             total += value instanceof UTF8String ? ((UTF8String) value).numBytes() : value instanceof byte[] ? ((byte[]) value).length : 0;
         }
         return total;

@@ -7,7 +7,6 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -32,8 +31,8 @@ final class Estimates {
         this.references = references;
         this.conf = conf;
         costs = conf.cboEnabled() || conf.planStatsEnabled();
-        for (Iterator i = Nodes.of(plan).iterator(); i.hasNext(); ) {
-            collect(i.next());
+        for (Object node : Nodes.of(plan)) {
+            collect(node);
         }
         answer = questions.isEmpty() ? null : FileSource.estimates(questions);
     }
@@ -71,17 +70,15 @@ final class Estimates {
     private List question(LogicalRelation leaf, Object node) {
         FileSource source = MdtFileIndex.of(leaf).source;
         List keys = new ArrayList();
-        List output = Scala.list(leaf.output());
-        for (int i = 0; i < output.size(); i++) {
-            AttributeReference column = (AttributeReference) output.get(i);
+        for (Object item : Scala.list(leaf.output())) {
+            AttributeReference column = (AttributeReference) item;
             if (references.keys.contains(column) && MdtFileIndex.of(leaf).does(MdtFileIndex.JOINS)) {
                 keys.add(column.name());
             }
         }
         List names = new ArrayList();
-        List columns = columns(leaf);
-        for (int i = 0; i < columns.size(); i++) {
-            names.add(((AttributeReference) columns.get(i)).name());
+        for (Object column : columns(leaf)) {
+            names.add(((AttributeReference) column).name());
         }
         List question = new ArrayList();
         question.add(source);

@@ -2,7 +2,6 @@
 package mdt.spark;
 
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
@@ -86,11 +85,11 @@ final class Lineage {
         if (holdsAggregate(below)) {
             return null;
         }
-        for (Iterator i = leaves(below).iterator(); i.hasNext(); ) {
-            Expression leaf = (Expression) i.next();
+        for (Object item : leaves(below)) {
+            Expression leaf = (Expression) item;
             boolean grouped = false;
-            for (int k = 0; k < grouping.size(); k++) {
-                grouped |= ((Expression) grouping.get(k)).semanticEquals(leaf);
+            for (Object expression : grouping) {
+                grouped |= ((Expression) expression).semanticEquals(leaf);
             }
             if (!grouped) {
                 return null;
@@ -135,27 +134,25 @@ final class Lineage {
 
     static boolean holdsAggregate(Expression key) {
         boolean holds = false;
-        for (Iterator i = Nodes.of(key).iterator(); i.hasNext(); ) {
-            holds |= i.next() instanceof AggregateExpression;
+        for (Object node : Nodes.of(key)) {
+            holds |= node instanceof AggregateExpression;
         }
         return holds;
     }
 
     private static List leaves(Expression key) {
         List leaves = new ArrayList();
-        List allLeaves = Scala.list(key.collectLeaves());
-        for (int i = 0; i < allLeaves.size(); i++) {
-            if (!((Expression) allLeaves.get(i)).foldable()) {
-                leaves.add(allLeaves.get(i));
+        for (Object leaf : Scala.list(key.collectLeaves())) {
+            if (!((Expression) leaf).foldable()) {
+                leaves.add(leaf);
             }
         }
         return leaves;
     }
 
     static boolean allDeterministic(Seq expressions) {
-        List list = Scala.list(expressions);
-        for (int i = 0; i < list.size(); i++) {
-            if (!((Expression) list.get(i)).deterministic()) {
+        for (Object expression : Scala.list(expressions)) {
+            if (!((Expression) expression).deterministic()) {
                 return false;
             }
         }

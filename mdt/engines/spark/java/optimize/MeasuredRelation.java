@@ -32,8 +32,8 @@ public class MeasuredRelation extends LogicalRelation {
      */
     static boolean mayPrune(LogicalPlan relation, Expression key) {
         List columns = relation instanceof MeasuredRelation ? Scala.list(relation.output()) : Collections.EMPTY_LIST;
-        for (int i = 0; i < columns.size(); i++) {
-            AttributeReference column = (AttributeReference) columns.get(i);
+        for (Object item : columns) {
+            AttributeReference column = (AttributeReference) item;
             if (column.semanticEquals(key)) { // a query may spell its name in another case
                 return !((MeasuredRelation) relation).spread.contains(column.name());
             }

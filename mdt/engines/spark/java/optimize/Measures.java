@@ -53,8 +53,8 @@ final class Measures {
         }
         List statistics = new ArrayList();
         List attributes = new ArrayList();
-        for (int i = 0; i < columns.size(); i++) {
-            AttributeReference column = (AttributeReference) columns.get(i);
+        for (Object item : columns) {
+            AttributeReference column = (AttributeReference) item;
             JsonNode columnEstimate = estimate.get("columns").get(column.name());
             if (columnEstimate != null) {
                 statistics.add(new Tuple2(column, column(columnEstimate, column.dataType(), histograms)));
@@ -72,8 +72,8 @@ final class Measures {
     static Set spread(JsonNode estimate) {
         Set spread = new HashSet();
         JsonNode names = estimate.get("spread");
-        for (int i = 0; i < names.size(); i++) {
-            spread.add(((JsonNode) names.get(i)).asText());
+        for (Object name : names) {
+            spread.add(((JsonNode) name).asText());
         }
         return spread;
     }

@@ -2,7 +2,6 @@
 // …)" and "in (select …)" are conditions until Spark has ordered the joins.
 package mdt.spark;
 
-import java.util.Iterator;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -18,8 +17,8 @@ final class References {
     boolean joins = false;
 
     References(LogicalPlan plan) {
-        for (Iterator i = Nodes.of(plan).iterator(); i.hasNext(); ) {
-            LogicalPlan node = (LogicalPlan) i.next();
+        for (Object item : Nodes.of(plan)) {
+            LogicalPlan node = (LogicalPlan) item;
             joins |= node instanceof Join;
             if (node instanceof Join && ((Join) node).condition().isDefined()) {
                 keys = keys.$plus$plus(((Expression) ((Join) node).condition().get()).references());

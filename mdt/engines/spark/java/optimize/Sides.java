@@ -4,7 +4,7 @@
 // single batch such a part does not have all rows, and only the query's own planner can make a physical plan of it.
 package mdt.spark;
 
-import java.util.Iterator;
+import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
@@ -31,8 +31,8 @@ final class Sides {
      */
     static boolean isLarge(LogicalPlan plan) {
         int leaves = 0;
-        for (Iterator i = Nodes.withSubqueries(plan).iterator(); i.hasNext(); ) {
-            leaves += ((LogicalPlan) i.next()).children().isEmpty() ? 1 : 0;
+        for (Object node : Nodes.withSubqueries(plan)) {
+            leaves += ((LogicalPlan) node).children().isEmpty() ? 1 : 0;
         }
         return leaves > LEAVES_MAX;
     }
@@ -42,8 +42,8 @@ final class Sides {
      * total aggregate, or local data.
      */
     static boolean isSelective(LogicalPlan side) {
-        for (Iterator i = Nodes.of(side).iterator(); i.hasNext(); ) {
-            LogicalPlan node = (LogicalPlan) i.next();
+        for (Object item : Nodes.of(side)) {
+            LogicalPlan node = (LogicalPlan) item;
             if (node instanceof Filter && filters((Filter) node) || node instanceof GlobalLimit || node instanceof LocalLimit
                     || node instanceof Aggregate && ((Aggregate) node).groupingExpressions().isEmpty()
                     || node.children().isEmpty() && !(node instanceof LogicalRelation)) {
@@ -54,9 +54,8 @@ final class Sides {
     }
 
     private static boolean filters(Filter filter) {
-        List conditions = conditions(filter);
-        for (int i = 0; i < conditions.size(); i++) {
-            if (!(conditions.get(i) instanceof IsNotNull) && !(conditions.get(i) instanceof DynamicPruning)) {
+        for (Object condition : conditions(filter)) {
+            if (!(condition instanceof IsNotNull) && !(condition instanceof DynamicPruning)) {
                 return true;
             }
         }
@@ -70,13 +69,12 @@ final class Sides {
     /** Returns true if a plan has a question to a part of another plan. */
     static boolean asks(LogicalPlan askingSide, LogicalPlan askedSide) {
         AttributeSet columns = AttributeSet$.MODULE$.empty(); // of every node of the asked side
-        for (Iterator i = Nodes.of(askedSide).iterator(); i.hasNext(); ) {
-            columns = columns.$plus$plus(((LogicalPlan) i.next()).outputSet());
+        for (Object node : Nodes.of(askedSide)) {
+            columns = columns.$plus$plus(((LogicalPlan) node).outputSet());
         }
-        for (Iterator i = Nodes.of(askingSide).iterator(); i.hasNext(); ) {
-            Object node = i.next();
-            for (Iterator k = node instanceof Filter ? conditions((Filter) node).iterator() : null; k != null && k.hasNext(); ) {
-                Object condition = k.next();
+        for (Object node : Nodes.of(askingSide)) {
+            List conditions = node instanceof Filter ? conditions((Filter) node) : Collections.EMPTY_LIST;
+            for (Object condition : conditions) {
                 if (condition instanceof DynamicPruningSubquery && asks((DynamicPruningSubquery) condition, columns)) {
                     return true;
                 }
@@ -92,8 +90,8 @@ final class Sides {
 
     /** Returns true if a plan has more than filters, projections and joins with tables above a stream. */
     static boolean haveState(LogicalPlan plan) {
-        for (Iterator i = Nodes.of(plan).iterator(); i.hasNext(); ) {
-            if (keepsState((LogicalPlan) i.next())) {
+        for (Object node : Nodes.of(plan)) {
+            if (keepsState((LogicalPlan) node)) {
                 return true;
             }
         }

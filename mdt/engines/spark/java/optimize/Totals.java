@@ -4,7 +4,6 @@ package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -28,8 +27,7 @@ final class Totals extends Replacement {
      */
     static List columns(Expression expression) {
         List columns = new ArrayList();
-        for (Iterator i = Nodes.of(expression).iterator(); i.hasNext(); ) {
-            Object node = i.next();
+        for (Object node : Nodes.of(expression)) {
             if (node instanceof AggregateExpression) {
                 AggregateExpression aggregate = (AggregateExpression) node;
                 Expression argument = argument(aggregate);

@@ -44,8 +44,8 @@ public class TotalsRule extends QueryRule {
             return null;
         }
         List columns = new ArrayList();
-        for (int i = 0; i < expressions.length; i++) {
-            List aggregated = Totals.columns(expressions[i]);
+        for (Expression expression : expressions) {
+            List aggregated = Totals.columns(expression);
             if (aggregated == null) {
                 return null;
             }

@@ -5,7 +5,6 @@ package mdt.spark;
 
 import java.lang.ref.SoftReference;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -30,8 +29,8 @@ final class FileLists {
     /** Returns the available versions, number -> FileList. The map keeps them in memory. */
     synchronized Map known() {
         Map listsByNumber = new HashMap();
-        for (Iterator i = versions.entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
+        for (Object item : versions.entrySet()) {
+            Map.Entry each = (Map.Entry) item;
             Object files = ((SoftReference) each.getValue()).get();
             if (files != null) {
                 listsByNumber.put(each.getKey(), files);

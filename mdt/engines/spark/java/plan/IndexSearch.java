@@ -3,7 +3,6 @@
 package mdt.spark;
 
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
@@ -14,8 +13,8 @@ final class IndexSearch {
 
     /** Searches a plan, including its subqueries. */
     IndexSearch(LogicalPlan plan) {
-        for (Iterator i = Nodes.withSubqueries(plan).iterator(); i.hasNext(); ) {
-            MdtFileIndex index = MdtFileIndex.of(i.next());
+        for (Object node : Nodes.withSubqueries(plan)) {
+            MdtFileIndex index = MdtFileIndex.of(node);
             if (index != null) {
                 pins.add(index.pin);
                 roots.add(index.source.root);

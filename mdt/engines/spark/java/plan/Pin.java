@@ -33,9 +33,9 @@ final class Pin {
 
     Pin() {
         String setting = SQLConf.get().getConfString(EXPLAIN, "").toLowerCase(Locale.ROOT);
-        for (int i = 0; i < TOLD.length; i++) {
-            if (setting.indexOf(TOLD[i]) >= 0) {
-                explains.add(TOLD[i]);
+        for (String word : TOLD) {
+            if (setting.indexOf(word) >= 0) {
+                explains.add(word);
             }
         }
         LIVE.put(new WeakReference(this, GONE), key);

@@ -51,9 +51,8 @@ public class TableScan extends SparkPlan {
 
     private Seq with(Seq conditions) {
         List allConditions = new ArrayList(Scala.list(conditions));
-        List questionList = Scala.list(questions);
-        for (int i = 0; i < questionList.size(); i++) {
-            Expression condition = Answered.condition((Expression) questionList.get(i));
+        for (Object question : Scala.list(questions)) {
+            Expression condition = Answered.condition((Expression) question);
             if (condition != null) {
                 allConditions.add(condition);
             }

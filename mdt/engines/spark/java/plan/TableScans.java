@@ -33,8 +33,8 @@ public class TableScans extends SparkStrategy {
         final Seq questionSeq = Scala.seq(questions);
         List plans = Scala.list(FileSourceStrategy$.MODULE$.apply(withoutQuestions));
         List scans = new ArrayList();
-        for (int i = 0; i < plans.size(); i++) {
-            scans.add(((SparkPlan) plans.get(i)).transformUp(new Replacement() {
+        for (Object scan : plans) {
+            scans.add(((SparkPlan) scan).transformUp(new Replacement() {
                 Object of(Object node) {
                     return TableScan.isOurs(node) ? new TableScan((SparkPlan) node, questionSeq) : null;
                 }
@@ -65,8 +65,8 @@ public class TableScans extends SparkStrategy {
         LogicalPlan child = without(filter.child(), questions);
         List conditions = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
         Expression remaining = null;
-        for (int i = 0; i < conditions.size(); i++) {
-            Expression condition = (Expression) conditions.get(i);
+        for (Object item : conditions) {
+            Expression condition = (Expression) item;
             if (condition instanceof DynamicPruningSubquery) { // tested again by the join
                 questions.add(condition);
                 continue;
@@ -83,12 +83,12 @@ public class TableScans extends SparkStrategy {
     private static boolean hasValue(Expression condition) {
         List leaves = Scala.list(condition.collectLeaves());
         boolean anyValue = false;
-        for (int i = 0; i < leaves.size(); i++) {
-            if (leaves.get(i) instanceof SubqueryExpression && !(leaves.get(i) instanceof ScalarSubquery)) {
+        for (Object leaf : leaves) {
+            if (leaf instanceof SubqueryExpression && !(leaf instanceof ScalarSubquery)) {
                 return false;
             }
-            boolean isValue = leaves.get(i) instanceof ScalarSubquery;
-            if (isValue && ((ScalarSubquery) leaves.get(i)).dataType() instanceof BinaryType) {
+            boolean isValue = leaf instanceof ScalarSubquery;
+            if (isValue && ((ScalarSubquery) leaf).dataType() instanceof BinaryType) {
                 return false; // probably a Bloom filter of Spark
             }
             anyValue |= isValue;

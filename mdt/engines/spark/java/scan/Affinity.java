@@ -19,9 +19,8 @@ final class Affinity {
     private final List executors = new ArrayList(); // in the format of Spark's TaskLocation
 
     Affinity(SparkContext context) {
-        List summaries = CollectionConverters.asJava((scala.collection.Seq) context.statusStore().executorList(true));
-        for (int i = 0; i < summaries.size(); i++) {
-            ExecutorSummary each = (ExecutorSummary) summaries.get(i);
+        for (Object item : CollectionConverters.asJava((scala.collection.Seq) context.statusStore().executorList(true))) {
+            ExecutorSummary each = (ExecutorSummary) item;
             if (!each.id().equals(DRIVER)) {
                 executors.add("executor_" + each.hostPort().replaceFirst(":[0-9]*$", "") + "_" + each.id());
             }
@@ -34,8 +33,8 @@ final class Affinity {
             return files;
         }
         List located = new ArrayList(files.size());
-        for (int i = 0; i < files.size(); i++) {
-            FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(i);
+        for (Object item : files) {
+            FileStatusWithMetadata file = (FileStatusWithMetadata) item;
             FileStatus status = file.fileStatus();
             String[] hosts = {executor(status.getPath().toString().hashCode())};
             BlockLocation[] where = {new BlockLocation(hosts, hosts, 0L, status.getLen())};
@@ -47,8 +46,8 @@ final class Affinity {
     private String executor(int file) {
         String executor = null;
         int most = 0;
-        for (int i = 0; i < executors.size(); i++) {
-            String each = (String) executors.get(i);
+        for (Object item : executors) {
+            String each = (String) item;
             int hash = mixed(file ^ mixed(each.hashCode()));
             if (executor == null || hash > most) {
                 executor = each;

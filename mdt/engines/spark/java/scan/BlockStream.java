@@ -57,8 +57,8 @@ final class BlockStream extends PartStream {
     /** Reads several ranges at once, which is best for object stores. */
     public void readVectored(List ranges, IntFunction allocate) throws IOException {
         List shifted = new ArrayList();
-        for (int i = 0; i < ranges.size(); i++) {
-            FileRange each = (FileRange) ranges.get(i);
+        for (Object item : ranges) {
+            FileRange each = (FileRange) item;
             if (each.getOffset() + each.getLength() > length) {
                 throw new EOFException("a range beyond a block of " + length + " bytes");
             }

@@ -86,8 +86,8 @@ final class Conversion implements Serializable {
 
     /** Returns true if nothing needs to be converted: same type and names, at any depth. */
     boolean isSame() {
-        for (int i = 0; i < children.length; i++) {
-            if (!children[i].isSame()) {
+        for (Conversion child : children) {
+            if (!child.isSame()) {
                 return false;
             }
         }

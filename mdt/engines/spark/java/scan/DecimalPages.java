@@ -6,7 +6,6 @@
 package mdt.spark;
 
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.parquet.column.ColumnDescriptor;
@@ -43,8 +42,8 @@ final class DecimalPages extends Groups {
 
     /** Changes the type of each such column, at any depth, in the reader. */
     private void tell(ParquetColumn column, List groups) {
-        for (Iterator i = Scala.list(column.children()).iterator(); i.hasNext(); ) {
-            tell((ParquetColumn) i.next(), groups);
+        for (Object child : Scala.list(column.children())) {
+            tell((ParquetColumn) child, groups);
         }
         if (column.descriptor().isDefined() && column.sparkType() instanceof DecimalType) {
             ColumnDescriptor stored = (ColumnDescriptor) column.descriptor().get();
@@ -72,9 +71,9 @@ final class DecimalPages extends Groups {
     private boolean isPlain(ColumnDescriptor column, List groups) {
         if (plain == null) {
             plain = new HashMap();
-            for (Iterator group = groups.iterator(); group.hasNext(); ) {
-                for (Iterator i = ((BlockMetaData) group.next()).getColumns().iterator(); i.hasNext(); ) {
-                    ColumnChunkMetaData chunk = (ColumnChunkMetaData) i.next();
+            for (Object group : groups) {
+                for (Object item : ((BlockMetaData) group).getColumns()) {
+                    ColumnChunkMetaData chunk = (ColumnChunkMetaData) item;
                     boolean before = !Boolean.FALSE.equals(plain.get(chunk.getPath()));
                     plain.put(chunk.getPath(), Boolean.valueOf(before && isPlain(chunk)));
                 }
@@ -84,8 +83,8 @@ final class DecimalPages extends Groups {
     }
 
     private static boolean isPlain(ColumnChunkMetaData chunk) {
-        for (Iterator i = chunk.getEncodings().iterator(); i.hasNext(); ) {
-            Encoding each = (Encoding) i.next();
+        for (Object item : chunk.getEncodings()) {
+            Encoding each = (Encoding) item;
             if (each != Encoding.PLAIN && each != Encoding.RLE && !each.usesDictionary()) {
                 return false;
             }

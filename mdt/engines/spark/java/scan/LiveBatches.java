@@ -64,8 +64,8 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
             fullBatch.setNumRows(rows);
             return fullBatch;
         }
-        for (int i = 0; i < vectors.length; i++) {
-            vectors[i].keep(liveRows);
+        for (LiveVector vector : vectors) {
+            vector.keep(liveRows);
         }
         part.setNumRows(count);
         return part;

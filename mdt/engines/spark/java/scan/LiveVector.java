@@ -20,9 +20,9 @@ final class LiveVector extends ColumnVector {
 
     void keep(int[] rows) {
         positions = rows;
-        for (int i = 0; i < children.length; i++) {
-            if (children[i] != null) {
-                children[i].keep(rows);
+        for (LiveVector child : children) {
+            if (child != null) {
+                child.keep(rows);
             }
         }
     }

@@ -65,8 +65,8 @@ public class MdtParquet extends ParquetFileFormat {
     /** Values of the hidden column _metadata. For a block they describe its log file. */
     public Map fileConstantMetadataExtractors() {
         Map extractors = super.fileConstantMetadataExtractors();
-        for (int i = 0; i < RealFile.FIELDS.length; i++) {
-            extractors = Scala.with(extractors, RealFile.FIELDS[i], new RealFile(RealFile.FIELDS[i]));
+        for (String field : RealFile.FIELDS) {
+            extractors = Scala.with(extractors, field, new RealFile(field));
         }
         return extractors;
     }
@@ -126,9 +126,8 @@ public class MdtParquet extends ParquetFileFormat {
             return holdsFloats(((MapType) type).keyType()) || holdsFloats(((MapType) type).valueType());
         }
         if (type instanceof StructType) {
-            StructField[] fields = ((StructType) type).fields();
-            for (int i = 0; i < fields.length; i++) {
-                if (holdsFloats(fields[i].dataType())) {
+            for (StructField field : ((StructType) type).fields()) {
+                if (holdsFloats(field.dataType())) {
                     return true;
                 }
             }

@@ -31,8 +31,8 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
     /** Decompresses the pages of a file's reader here. */
     static void serve(ParquetFileReader file) {
         Map decompressors = Internals.decompressors(file);
-        for (int i = 0; i < CODECS.length; i++) {
-            Object before = decompressors.put(CODECS[i], new PageDecompressor(CODECS[i]));
+        for (CompressionCodecName codec : CODECS) {
+            Object before = decompressors.put(codec, new PageDecompressor(codec));
             if (before != null) {
                 ((CompressionCodecFactory.BytesInputDecompressor) before).release();
             }

@@ -35,10 +35,10 @@ final class Pinned {
     /** Returns the options of a relation without ours, as a user set them. */
     static Map given(Map options) {
         Map left = options;
-        for (int i = 0; i < OF_RELATION.length; i++) {
-            Option value = options.get(OF_RELATION[i][0]);
-            if (value.isDefined() && value.get().equals(OF_RELATION[i][1])) {
-                left = Scala.without(left, OF_RELATION[i][0]);
+        for (String[] setting : OF_RELATION) {
+            Option value = options.get(setting[0]);
+            if (value.isDefined() && value.get().equals(setting[1])) {
+                left = Scala.without(left, setting[0]);
             }
         }
         return left;
@@ -52,16 +52,16 @@ final class Pinned {
     /** Returns a copy of a session's configuration with our values. */
     static SQLConf conf(SQLConf session) {
         SQLConf pinned = session.clone();
-        for (int i = 0; i < SETTINGS.length; i++) {
-            pinned.setConfString(SETTINGS[i][0], SETTINGS[i][1]);
+        for (String[] setting : SETTINGS) {
+            pinned.setConfString(setting[0], setting[1]);
         }
         return pinned;
     }
 
     private static Map with(Map options, String[][] values) {
         Map updated = options;
-        for (int i = 0; i < values.length; i++) {
-            updated = Scala.with(updated, values[i][0], values[i][1]);
+        for (String[] value : values) {
+            updated = Scala.with(updated, value[0], value[1]);
         }
         return updated;
     }

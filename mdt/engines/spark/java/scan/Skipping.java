@@ -6,7 +6,6 @@ package mdt.spark;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.util.Iterator;
 import org.apache.parquet.bytes.ByteBufferInputStream;
 import org.apache.parquet.bytes.HeapByteBufferAllocator;
 import org.apache.parquet.column.Encoding;
@@ -26,8 +25,8 @@ final class Skipping {
      * begin.
      */
     static boolean isSafe(BlockMetaData group) {
-        for (Iterator i = group.getColumns().iterator(); i.hasNext(); ) {
-            ColumnChunkMetaData column = (ColumnChunkMetaData) i.next();
+        for (Object item : group.getColumns()) {
+            ColumnChunkMetaData column = (ColumnChunkMetaData) item;
             if (column.getOffsetIndexReference() == null // small files have none
                     || !IS_RIGHT && column.getEncodings().contains(Encoding.DELTA_BINARY_PACKED)) {
                 return false;

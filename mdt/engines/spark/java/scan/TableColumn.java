@@ -39,9 +39,9 @@ final class TableColumn {
 
     /** Returns the child with a name, or null. */
     TableColumn named(String fieldName) {
-        for (int i = 0; i < children.length; i++) {
-            if (children[i].name.equals(fieldName)) {
-                return children[i];
+        for (TableColumn child : children) {
+            if (child.name.equals(fieldName)) {
+                return child;
             }
         }
         return null;
@@ -49,9 +49,9 @@ final class TableColumn {
 
     /** Returns the child with an id, or null. */
     TableColumn of(int fieldId) {
-        for (int i = 0; i < children.length; i++) {
-            if (children[i].id == fieldId) {
-                return children[i];
+        for (TableColumn child : children) {
+            if (child.id == fieldId) {
+                return child;
             }
         }
         return null;

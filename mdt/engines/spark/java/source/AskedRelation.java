@@ -31,8 +31,8 @@ final class AskedRelation extends BlankRelation implements CatalystScan {
 
     public RDD buildScan(Seq required, Seq filters) {
         List names = new ArrayList();
-        for (int i = 0; i < required.length(); i++) {
-            names.add(((Attribute) required.apply(i)).name());
+        for (Object column : Scala.list(required)) {
+            names.add(((Attribute) column).name());
         }
         Object[] request = {session, FileSource.json(filters), Json.text(names)};
         return ((Dataset) Calls.call(rows, request)).queryExecution().toRdd();

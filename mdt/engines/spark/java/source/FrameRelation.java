@@ -30,24 +30,22 @@ final class FrameRelation extends BlankRelation implements CatalystScan, Inserta
         super(session, schema);
         this.options = options;
         this.plan = plan;
-        List output = Scala.list(plan.output());
-        for (int i = 0; i < output.size(); i++) {
-            columns.put(((Attribute) output.get(i)).name(), output.get(i));
+        for (Object column : Scala.list(plan.output())) {
+            columns.put(((Attribute) column).name(), column);
         }
     }
 
     public RDD buildScan(Seq required, Seq filters) {
         LogicalPlan filtered = plan;
-        List conditions = Scala.list(filters);
-        for (int i = 0; i < conditions.size(); i++) {
-            Expression condition = (Expression) conditions.get(i);
+        for (Object item : Scala.list(filters)) {
+            Expression condition = (Expression) item;
             if (condition.deterministic() && !SubqueryExpression$.MODULE$.hasSubquery(condition)) {
                 filtered = new Filter(ours(condition), filtered);
             }
         }
         List requiredColumns = new ArrayList();
-        for (int i = 0; i < required.length(); i++) {
-            requiredColumns.add(columns.get(((Attribute) required.apply(i)).name()));
+        for (Object column : Scala.list(required)) {
+            requiredColumns.add(columns.get(((Attribute) column).name()));
         }
         LogicalPlan rows = new Project(Scala.seq(requiredColumns), filtered);
         return Dataset.ofRows((org.apache.spark.sql.classic.SparkSession) session, rows).queryExecution().toRdd();

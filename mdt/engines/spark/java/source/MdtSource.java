@@ -63,8 +63,7 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
     static StructType commented(StructType columns, StructType commentedColumns) {
         StructField[] fields = (StructField[]) columns.fields().clone();
         for (int i = 0; i < fields.length; i++) {
-            for (int k = 0; k < commentedColumns.fields().length; k++) {
-                StructField commentedField = commentedColumns.fields()[k];
+            for (StructField commentedField : commentedColumns.fields()) {
                 if (commentedField.name().equals(fields[i].name()) && fields[i].getComment().isEmpty() && commentedField.getComment().isDefined()) {
                     fields[i] = fields[i].withComment((String) commentedField.getComment().get());
                 }

@@ -4,7 +4,6 @@
 // files.
 package mdt.spark;
 
-import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.Dataset;
@@ -67,9 +66,8 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
      * Returns a plan whose leaves are marked as streaming, or null if they are not relations: rows that cannot be read.
      */
     private static LogicalPlan streaming(LogicalPlan plan) {
-        List leaves = Scala.list(plan.collectLeaves());
-        for (int i = 0; i < leaves.size(); i++) {
-            if (!(leaves.get(i) instanceof LogicalRelation)) {
+        for (Object leaf : Scala.list(plan.collectLeaves())) {
+            if (!(leaf instanceof LogicalRelation)) {
                 return null;
             }
         }

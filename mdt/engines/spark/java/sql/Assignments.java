@@ -3,7 +3,6 @@
 package mdt.spark;
 
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -31,9 +30,8 @@ final class Assignments {
         SQLConf conf = target.session().sessionState().conf();
         Map valuesByColumn = new LinkedHashMap();
         Map fields = new LinkedHashMap();
-        List assignments = Scala.list(assignmentSeq);
-        for (int i = 0; i < assignments.size(); i++) {
-            Assignment each = (Assignment) assignments.get(i);
+        for (Object item : Scala.list(assignmentSeq)) {
+            Assignment each = (Assignment) item;
             Expression key = target.named(each.key());
             Attribute column = FieldValues.columnOf(key);
             if (column == null) {
@@ -52,8 +50,8 @@ final class Assignments {
                 throw new Invalid("the column " + column.name() + " is set twice");
             }
         }
-        for (Iterator i = fields.entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
+        for (Object item : fields.entrySet()) {
+            Map.Entry each = (Map.Entry) item;
             valuesByColumn.put(each.getKey(), ((FieldValues) each.getValue()).whole(conf));
         }
         return valuesByColumn;
@@ -65,8 +63,8 @@ final class Assignments {
      */
     static Map settable(Map assignments, Target target, List fixed, List equal) {
         Map settable = new LinkedHashMap(assignments);
-        for (Iterator i = fixed.iterator(); i.hasNext(); ) {
-            String name = (String) i.next();
+        for (Object item : fixed) {
+            String name = (String) item;
             Expression value = (Expression) settable.remove(name);
             if (value != null && !isSame(target.column(name), value, equal)) {
                 throw new Invalid("the column " + name + " belongs to the key or the partition and "
@@ -80,8 +78,8 @@ final class Assignments {
         if (value.semanticEquals(column)) {
             return true;
         }
-        for (int i = 0; i < equal.size(); i++) {
-            List pair = (List) equal.get(i);
+        for (Object item : equal) {
+            List pair = (List) item;
             if (((Expression) pair.get(0)).semanticEquals(column) && ((Expression) pair.get(1)).semanticEquals(value)) {
                 return true;
             }

@@ -19,7 +19,6 @@ import java.io.UncheckedIOException;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -40,6 +39,7 @@ import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectComma
 import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
 import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
 import org.apache.spark.sql.execution.datasources.InsertIntoDataSourceCommand;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Product;
 
@@ -169,8 +169,8 @@ public class CommandRule extends Rule {
                     + "use the bucket key index, OPTIONS (key_index \"bucket(buckets='4')\")");
         }
         CatalogTable completed = table;
-        for (Iterator i = Scala.map(table.properties()).entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
+        for (Object item : Scala.map(table.properties()).entrySet()) {
+            Map.Entry each = (Map.Entry) item;
             String name = ((String) each.getKey()).toLowerCase(Locale.ROOT);
             boolean isSaid = name.startsWith("hoodie.") || name.startsWith("mdt.") || HUDIS.contains(name);
             if (isSaid && !completed.storage().properties().contains(each.getKey())) {
@@ -194,9 +194,9 @@ public class CommandRule extends Rule {
     /** Returns the NOT NULL columns as JSON, or null if there are none. */
     private static String required(StructType columns) {
         List names = new ArrayList();
-        for (int i = 0; i < columns.fields().length; i++) {
-            if (!columns.fields()[i].nullable()) {
-                names.add(columns.fields()[i].name());
+        for (StructField column : columns.fields()) {
+            if (!column.nullable()) {
+                names.add(column.name());
             }
         }
         return names.isEmpty() ? null : Json.text(names);

@@ -32,8 +32,7 @@ final class Constants {
     /** Returns the names of arguments in lower case, "" for positional arguments. */
     static List names(List arguments) {
         List names = new ArrayList();
-        for (int i = 0; i < arguments.size(); i++) {
-            Object each = arguments.get(i);
+        for (Object each : arguments) {
             names.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).key().toLowerCase(Locale.ROOT) : "");
         }
         return names;
@@ -42,8 +41,7 @@ final class Constants {
     /** Returns the values of arguments as text, null for null. Refuses columns. */
     static List values(SparkSession session, List arguments) {
         List values = new ArrayList();
-        for (int i = 0; i < arguments.size(); i++) {
-            Object each = arguments.get(i);
+        for (Object each : arguments) {
             values.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).value() : each);
         }
         return texts(session, values);

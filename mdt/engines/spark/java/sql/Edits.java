@@ -10,7 +10,6 @@ package mdt.spark;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -50,8 +49,8 @@ final class Edits {
         int number = cases[side].size() + 1;
         cases[side].add(new Tuple2(condition, number(number)));
         Map columns = new LinkedHashMap();
-        for (Iterator i = assignments.keySet().iterator(); i.hasNext(); ) {
-            String name = (String) i.next();
+        for (Object item : assignments.keySet()) {
+            String name = (String) item;
             columns.put(name, column(name, (Expression) assignments.get(name), side, number));
         }
         clauses.add(Arrays.asList(new Object[] {Integer.valueOf(side), action, Integer.valueOf(number), columns}));
@@ -114,8 +113,8 @@ final class Edits {
             return value;
         }
         Expression isUsed = null;
-        for (Iterator i = users.iterator(); i.hasNext(); ) {
-            int[] clause = (int[]) i.next();
+        for (Object item : users) {
+            int[] clause = (int[]) item;
             Expression isClause = is(clauseNumbers[clause[0]], clause[1]);
             isUsed = isUsed == null ? isClause : new Or(isUsed, isClause);
         }

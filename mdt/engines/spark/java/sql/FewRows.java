@@ -77,9 +77,9 @@ final class FewRows {
             return null;
         }
         Set values = new LinkedHashSet();
-        for (int i = 0; i < rows.length; i++) {
-            if (!rows[i].isNullAt(0)) { // null equals nothing
-                values.add(new Literal(rows[i].copy().get(0, type), type));
+        for (InternalRow row : rows) {
+            if (!row.isNullAt(0)) { // null equals nothing
+                values.add(new Literal(row.copy().get(0, type), type));
             }
         }
         return new In(column, Scala.seq(new ArrayList(values)));

@@ -58,10 +58,10 @@ final class FieldValues {
         List parts = new ArrayList();
         for (int place = 0; place < fields.length; place++) {
             List inside = new ArrayList();
-            for (int i = 0; i < indexes.size(); i++) {
-                List path = (List) paths.get(((Integer) indexes.get(i)).intValue());
+            for (Object index : indexes) {
+                List path = (List) paths.get(((Integer) index).intValue());
                 if (((Integer) path.get(depth)).intValue() == place) {
-                    inside.add(indexes.get(i));
+                    inside.add(index);
                 }
             }
             parts.add(Literal$.MODULE$.apply(fields[place].name()));
@@ -76,8 +76,8 @@ final class FieldValues {
         }
         int first = ((Integer) indexes.get(0)).intValue();
         boolean isWhole = false;
-        for (int i = 0; i < indexes.size(); i++) {
-            isWhole |= ((List) paths.get(((Integer) indexes.get(i)).intValue())).size() == depth + 1;
+        for (Object index : indexes) {
+            isWhole |= ((List) paths.get(((Integer) index).intValue())).size() == depth + 1;
         }
         if (!isWhole) {
             return with(oldValue, indexes, depth + 1, conf);

@@ -66,8 +66,8 @@ final class Fields {
         }
         if (field instanceof Seq) {
             List values = new ArrayList();
-            for (int i = 0; i < ((Seq) field).length(); i++) {
-                values.add(value(((Seq) field).apply(i)));
+            for (Object element : Scala.list((Seq) field)) {
+                values.add(value(element));
             }
             return values;
         }

@@ -23,9 +23,8 @@ final class Functions {
     }
 
     private static void into(SparkSessionExtensions extensions) {
-        String[] tables = {"changes", "files", "history", "snapshots"};
-        for (int i = 0; i < tables.length; i++) {
-            extensions.injectTableFunction(said(TableFunction.PREFIX + tables[i], TableFunction.of(tables[i])));
+        for (String table : new String[] {"changes", "files", "history", "snapshots"}) {
+            extensions.injectTableFunction(said(TableFunction.PREFIX + table, TableFunction.of(table)));
         }
         extensions.injectFunction(said(MatchFunction.NAME, new MatchFunction()));
     }

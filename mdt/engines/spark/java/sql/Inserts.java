@@ -18,7 +18,6 @@ package mdt.spark;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -149,8 +148,7 @@ final class Inserts {
                     + " is partitioned by " + partitionBy + ": name all of these, without a value if the rows contain it");
         }
         Map ordered = new LinkedHashMap();
-        for (Iterator i = partitionBy.iterator(); i.hasNext(); ) {
-            Object column = i.next();
+        for (Object column : partitionBy) {
             ordered.put(column, spec.get(column));
         }
         return ordered;
@@ -159,8 +157,8 @@ final class Inserts {
     /** Returns the given values, null for a null. */
     private static Map fixed(Map spec) {
         Map fixed = new LinkedHashMap();
-        for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
+        for (Object item : spec.entrySet()) {
+            Map.Entry each = (Map.Entry) item;
             if (((Option) each.getValue()).isDefined()) {
                 fixed.put(each.getKey(), ((Option) each.getValue()).get());
             }
@@ -191,8 +189,8 @@ final class Inserts {
     private static LogicalPlan with(LogicalPlan query, Map fixed, PartitionValues partitionValues) {
         List values = new ArrayList();
         List namedValues = new ArrayList();
-        for (Iterator i = fixed.entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
+        for (Object item : fixed.entrySet()) {
+            Map.Entry each = (Map.Entry) item;
             Expression value = partitionValues.value((String) each.getKey(), (String) each.getValue());
             values.add(value);
             namedValues.add(Edits.named(value, (String) each.getKey()));
@@ -200,8 +198,8 @@ final class Inserts {
         if (query instanceof UnresolvedInlineTable) {
             UnresolvedInlineTable table = (UnresolvedInlineTable) query;
             List rows = new ArrayList();
-            for (int i = 0; i < table.rows().length(); i++) {
-                rows.add(joined((Seq) table.rows().apply(i), values));
+            for (Object row : Scala.list(table.rows())) {
+                rows.add(joined((Seq) row, values));
             }
             return new UnresolvedInlineTable(joined(table.names(), new ArrayList(fixed.keySet())), Scala.seq(rows));
         }

@@ -27,8 +27,8 @@ final class MatchFunction extends AbstractFunction1 {
         }
         String[] patterns = Python.texts(Python.ask("match", session, null, null, texts.toArray()));
         Expression condition = null;
-        for (int i = 0; i < patterns.length; i++) {
-            Expression match = new RLike((Expression) argumentList.get(0), new Literal(UTF8String.fromString(patterns[i]), DataTypes.StringType));
+        for (String pattern : patterns) {
+            Expression match = new RLike((Expression) argumentList.get(0), new Literal(UTF8String.fromString(pattern), DataTypes.StringType));
             condition = condition == null ? match : new And(condition, match);
         }
         return condition;

@@ -68,17 +68,16 @@ public final class MergeStatement extends Statement {
         read(ALONE, Scala.list(statement.notMatchedBySourceActions()));
         List parts = new ArrayList();
         split(condition, parts);
-        for (int i = 0; i < parts.size(); i++) {
-            List pair = equality((Expression) parts.get(i));
-            (pair == null ? otherConditions : equal).add(pair == null ? parts.get(i) : pair);
+        for (Object part : parts) {
+            List pair = equality((Expression) part);
+            (pair == null ? otherConditions : equal).add(pair == null ? part : pair);
         }
     }
 
     private void read(int kind, List mergeActions) {
         actions[kind] = mergeActions;
         assignments[kind] = new ArrayList();
-        for (int i = 0; i < mergeActions.size(); i++) {
-            Object action = mergeActions.get(i);
+        for (Object action : mergeActions) {
             Map values = new LinkedHashMap();
             if (action instanceof UpdateAction) {
                 values = Assignments.of(((UpdateAction) action).assignments(), target);
@@ -126,8 +125,8 @@ public final class MergeStatement extends Statement {
     public String byKey(List key, List partition) {
         partitionBy = partition;
         List keyNames = new ArrayList();
-        for (int i = 0; i < equal.size(); i++) {
-            String name = ((Attribute) ((List) equal.get(i)).get(0)).name();
+        for (Object pair : equal) {
+            String name = ((Attribute) ((List) pair).get(0)).name();
             if (keyNames.contains(name) || !key.contains(name) && !partition.contains(name)) {
                 return null;
             }
@@ -143,8 +142,8 @@ public final class MergeStatement extends Statement {
         for (int i = 0; i < actions[kind].size(); i++) {
             read.add(condition(kind, i));
             Map values = new LinkedHashMap((Map) assignments[kind].get(i));
-            for (int k = 0; k < equal.size(); k++) { // values that the table already has need not be read
-                List pair = (List) equal.get(k);
+            for (Object item : equal) { // values that the table already has need not be read
+                List pair = (List) item;
                 String name = ((Attribute) pair.get(0)).name();
                 Expression value = (Expression) values.get(name);
                 if (value != null && value.semanticEquals((Expression) pair.get(0))) {
@@ -157,8 +156,8 @@ public final class MergeStatement extends Statement {
     }
 
     private boolean areOfSource(List expressions) {
-        for (int i = 0; i < expressions.size(); i++) {
-            if (!isOfSource((Expression) expressions.get(i))) {
+        for (Object expression : expressions) {
+            if (!isOfSource((Expression) expression)) {
                 return false;
             }
         }
@@ -174,8 +173,8 @@ public final class MergeStatement extends Statement {
         this.on = on;
         this.byKey = byKey;
         Map keys = new LinkedHashMap();
-        for (int i = 0; i < equal.size(); i++) {
-            List pair = (List) equal.get(i);
+        for (Object item : equal) {
+            List pair = (List) item;
             keys.put(((Attribute) pair.get(0)).name(), pair.get(1));
         }
         isNamed = otherConditions.isEmpty() && equal.size() == on.size() && keys.keySet().containsAll(on);
@@ -221,9 +220,12 @@ public final class MergeStatement extends Statement {
             return table;
         }
         fewRows = FewRows.of(target.session(), source);
+        if (fewRows == null) {
+            return table;
+        }
         LogicalPlan filtered = table;
-        for (int i = 0; fewRows != null && i < equal.size(); i++) {
-            List pair = (List) equal.get(i);
+        for (Object item : equal) {
+            List pair = (List) item;
             Expression among = FewRows.among(target.session(), (Attribute) pair.get(0), (Expression) pair.get(1), fewRows);
             filtered = among == null ? filtered : new Filter(among, filtered);
         }
@@ -236,12 +238,12 @@ public final class MergeStatement extends Statement {
      */
     private LogicalPlan ofSource() {
         Expression holds = null;
-        for (int i = 0; i < otherConditions.size(); i++) {
-            holds = holds == null ? (Expression) otherConditions.get(i) : new And(holds, (Expression) otherConditions.get(i));
+        for (Object condition : otherConditions) {
+            holds = holds == null ? (Expression) condition : new And(holds, (Expression) condition);
         }
         List keys = new ArrayList();
-        for (int i = 0; i < on.size(); i++) {
-            Expression value = said((String) on.get(i));
+        for (Object column : on) {
+            Expression value = said((String) column);
             keys.add(holds == null ? value : new If(holds, value, Literal$.MODULE$.create(null, value.dataType())));
         }
         return edits.of(source, on, keys, actions[MATCHED].isEmpty() ? null : Literal$.MODULE$.TrueLiteral());
@@ -249,8 +251,8 @@ public final class MergeStatement extends Statement {
 
     /** Returns the source expression for a column in ON. */
     private Expression said(String column) {
-        for (int i = 0; i < equal.size(); i++) {
-            List pair = (List) equal.get(i);
+        for (Object item : equal) {
+            List pair = (List) item;
             if (((Attribute) pair.get(0)).name().equals(column)) {
                 return (Expression) pair.get(1);
             }
@@ -268,8 +270,8 @@ public final class MergeStatement extends Statement {
         LogicalPlan rows = new Join(with(table, inTable), with(fewRows == null ? source : fewRows, inSource),
                 (org.apache.spark.sql.catalyst.plans.JoinType) type, Option.apply(condition), JoinHint$.MODULE$.NONE());
         List keys = new ArrayList();
-        for (int i = 0; i < on.size(); i++) {
-            String name = (String) on.get(i);
+        for (Object item : on) {
+            String name = (String) item;
             keys.add(isNamed ? new Coalesce(Scala.seq(Assignments.pair(target.column(name), said(name)))) : target.column(name));
         }
         // It is an error if several source rows match a row of the table, even if no clause applies.

@@ -4,7 +4,6 @@
 package mdt.spark;
 
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -40,8 +39,8 @@ final class PartitionValues {
     /** Returns the values by the table's column names. */
     Map named(Map spec) {
         Map byColumn = new LinkedHashMap();
-        for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
+        for (Object item : spec.entrySet()) {
+            Map.Entry each = (Map.Entry) item;
             byColumn.put(Tables.column(session, partitionBy, (String) each.getKey()), each.getValue());
         }
         return byColumn;
@@ -57,8 +56,8 @@ final class PartitionValues {
     /** Returns texts for Python by column name. Unknown columns are unchanged and reported by Python. */
     Map texts(Map spec) {
         Map texts = new LinkedHashMap();
-        for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
+        for (Object item : spec.entrySet()) {
+            Map.Entry each = (Map.Entry) item;
             String column = (String) each.getKey();
             String text = (String) each.getValue();
             texts.put(column, columns.getFieldIndex(column).isDefined() ? text(column, text) : text);

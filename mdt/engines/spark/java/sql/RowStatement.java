@@ -2,7 +2,6 @@
 package mdt.spark;
 
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -40,8 +39,8 @@ public final class RowStatement extends Statement {
         LogicalPlan query = new Filter(condition, target.blank());
         if (assignments != null) {
             List values = new ArrayList();
-            for (Iterator i = assignments.entrySet().iterator(); i.hasNext(); ) {
-                Map.Entry each = (Map.Entry) i.next();
+            for (Object item : assignments.entrySet()) {
+                Map.Entry each = (Map.Entry) item;
                 values.add(Edits.named((Expression) each.getValue(), (String) each.getKey()));
             }
             query = new Project(Scala.seq(values), query);
@@ -53,13 +52,12 @@ public final class RowStatement extends Statement {
             if (!(query instanceof Project)) {
                 return null;
             }
-            List expressions = Scala.list(((Project) query).projectList());
-            for (int i = 0; i < expressions.size(); i++) {
-                if (!(expressions.get(i) instanceof Alias)) {
+            for (Object expression : Scala.list(((Project) query).projectList())) {
+                if (!(expression instanceof Alias)) {
                     return null; // an unchanged column
                 }
-                names.add(((Alias) expressions.get(i)).name());
-                constants.add(((Alias) expressions.get(i)).child());
+                names.add(((Alias) expression).name());
+                constants.add(((Alias) expression).child());
             }
             query = ((Project) query).child();
         }
@@ -93,8 +91,8 @@ public final class RowStatement extends Statement {
 
     public Dataset rows(long seq) {
         List columns = new ArrayList();
-        for (int i = 0; i < on.size(); i++) {
-            columns.add(target.column((String) on.get(i)));
+        for (Object column : on) {
+            columns.add(target.column((String) column));
         }
         LogicalPlan changing = edits.of(new Filter(condition, target.plan), on, columns, null);
         return Dataset.ofRows(target.session(), target.at(seq, changing));

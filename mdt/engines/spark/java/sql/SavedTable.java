@@ -6,7 +6,6 @@ package mdt.spark;
 
 import java.net.URI;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -57,8 +56,8 @@ final class SavedTable {
         Map options = Scala.map(saved.tableDesc().storage().properties());
         boolean isAppend = saved.mode() == SaveMode.Append;
         boolean hasKey = isAppend;
-        for (Iterator i = options.keySet().iterator(); i.hasNext(); ) {
-            String name = (String) i.next();
+        for (Object item : options.keySet()) {
+            String name = (String) item;
             String word = name.toLowerCase(Locale.ROOT);
             boolean isUsual = USUAL.contains(((String) options.get(name)).trim().toLowerCase(Locale.ROOT));
             hasKey |= KEYS.contains(word);
@@ -82,8 +81,8 @@ final class SavedTable {
     /** Returns true if a query reads a table at a location, by whatever scheme of the store. */
     private static boolean reads(LogicalPlan query, String location) {
         URI place = new Path(location).toUri();
-        for (Iterator i = new IndexSearch(query).roots.iterator(); i.hasNext(); ) {
-            URI root = new Path((String) i.next()).toUri();
+        for (Object item : new IndexSearch(query).roots) {
+            URI root = new Path((String) item).toUri();
             if (root.getPath().equals(place.getPath()) && Objects.equals(root.getAuthority(), place.getAuthority())) {
                 return true;
             }

@@ -27,8 +27,8 @@ public abstract class SqlCommand extends ExternalCommandExecutor {
     /** Returns the columns of a result with one row of counts. */
     static StructType counts(String[] names) {
         StructType schema = new StructType();
-        for (int i = 0; i < names.length; i++) {
-            schema = schema.add(names[i], DataTypes.LongType, false);
+        for (String name : names) {
+            schema = schema.add(name, DataTypes.LongType, false);
         }
         return schema;
     }

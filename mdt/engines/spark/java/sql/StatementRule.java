@@ -72,8 +72,8 @@ public class StatementRule extends Rule {
     /** Returns the mdt table that a statement names, or null. */
     private CatalogTable named(LogicalPlan plan) {
         boolean isCheck = plan.getClass().getSimpleName().equals("AddCheckConstraint");
-        for (int i = 0; i < plan.children().length(); i++) {
-            LogicalPlan child = (LogicalPlan) plan.children().apply(i);
+        for (Object item : Scala.list(plan.children())) {
+            LogicalPlan child = (LogicalPlan) item;
             child = isCheck ? (LogicalPlan) child.children().apply(0) : child; // below the condition
             Object parts = null;
             if (child instanceof PlanWithUnresolvedIdentifier) {

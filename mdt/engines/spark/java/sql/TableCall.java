@@ -10,13 +10,13 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Product;
 import scala.collection.immutable.Map;
@@ -60,8 +60,8 @@ final class TableCall extends SqlCommand {
     static TableCall of(SparkSession session, CatalogTable table, Product statement, PartitionValues partitions) {
         StructType columns = MdtSource.commented(Python.read(session, Tables.options(table), null).schema(), table.schema());
         List types = new ArrayList();
-        for (int i = 0; i < columns.fields().length; i++) {
-            types.add(columns.fields()[i].dataType().sql());
+        for (StructField column : columns.fields()) {
+            types.add(column.dataType().sql());
         }
         java.util.Map arguments = new HashMap();
         arguments.put("table", table.identifier().quotedString());
@@ -109,8 +109,8 @@ final class TableCall extends SqlCommand {
 
     private static Map without(Map properties, List names) {
         Map left = properties;
-        for (Iterator i = Scala.map(properties).keySet().iterator(); i.hasNext(); ) {
-            String name = (String) i.next();
+        for (Object item : Scala.map(properties).keySet()) {
+            String name = (String) item;
             left = names.contains(name.toLowerCase(Locale.ROOT)) ? Scala.without(left, name) : left;
         }
         return left;

@@ -3,7 +3,6 @@ package mdt.spark;
 
 import java.net.URI;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import org.apache.spark.sql.catalyst.AliasIdentifier;
@@ -43,8 +42,8 @@ final class Tables {
     static CatalogTable own(SparkSession session, CatalogTable table) {
         Map left = table.storage().properties();
         String[] machineOptions = ofMachine(session, table.identifier().unquotedString(), table);
-        for (int i = 0; i < machineOptions.length; i++) {
-            left = Scala.without(left, machineOptions[i]);
+        for (String option : machineOptions) {
+            left = Scala.without(left, option);
         }
         return machineOptions.length == 0 ? table
                 : (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", left));
@@ -67,8 +66,8 @@ final class Tables {
     /** Returns the names that are options of mdt or Hudi. */
     private static List options(Map options) {
         List names = new ArrayList();
-        for (Iterator i = Scala.map(options).keySet().iterator(); i.hasNext(); ) {
-            String name = (String) i.next();
+        for (Object item : Scala.map(options).keySet()) {
+            String name = (String) item;
             String word = name.toLowerCase(Locale.ROOT);
             if (word.startsWith("mdt.") || word.startsWith("hoodie.")) {
                 names.add(name);
@@ -122,9 +121,9 @@ final class Tables {
 
     /** Returns the column that a statement names by the session's case rules, or the given name if there is none. */
     static String column(SparkSession session, List columns, String name) {
-        for (int i = 0; i < columns.size(); i++) {
-            if (((Boolean) session.sessionState().conf().resolver().apply(columns.get(i), name)).booleanValue()) {
-                return (String) columns.get(i);
+        for (Object column : columns) {
+            if (((Boolean) session.sessionState().conf().resolver().apply(column, name)).booleanValue()) {
+                return (String) column;
             }
         }
         return name;

@@ -3,7 +3,6 @@ package mdt.spark;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -56,10 +55,9 @@ final class Target {
     }
 
     Attribute column(String name) {
-        List columns = columns();
-        for (int i = 0; i < columns.size(); i++) {
-            if (((Attribute) columns.get(i)).name().equals(name)) {
-                return (Attribute) columns.get(i);
+        for (Object column : columns()) {
+            if (((Attribute) column).name().equals(name)) {
+                return (Attribute) column;
             }
         }
         throw new Invalid("the catalog has no column " + name
@@ -101,8 +99,8 @@ final class Target {
     private static LogicalRelation current(LogicalRelation relation, BaseRelation rows) {
         List read = Scala.list(relation.output());
         List newNames = new ArrayList(Arrays.asList(rows.schema().fieldNames()));
-        for (int i = 0; i < read.size(); i++) {
-            Attribute column = (Attribute) read.get(i);
+        for (Object item : read) {
+            Attribute column = (Attribute) item;
             if (!newNames.remove(column.name())
                     || !rows.schema().apply(column.name()).dataType().catalogString().equals(column.dataType().catalogString())) {
                 throw altered(column.name());
@@ -127,8 +125,8 @@ final class Target {
     /** As above, for the table with a root. */
     static int reads(LogicalPlan plan, String root) {
         int count = 0;
-        for (Iterator i = Nodes.withSubqueries(plan).iterator(); i.hasNext(); ) {
-            count += isRead(i.next(), root) ? 1 : 0;
+        for (Object node : Nodes.withSubqueries(plan)) {
+            count += isRead(node, root) ? 1 : 0;
         }
         return count;
     }
