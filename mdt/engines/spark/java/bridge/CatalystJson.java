@@ -56,7 +56,7 @@ final class CatalystJson {
             AttributeReference column = (AttributeReference) expression;
             node.put("name", column.name());
             // Hidden columns such as _metadata.file_name are not columns of the table, whatever their names.
-            node.put("metadata", Boolean.valueOf(column.metadata().json().indexOf("_metadata_col\"") >= 0));
+            node.put("metadata", column.metadata().json().indexOf("_metadata_col\"") >= 0);
             return node;
         }
         if (expression instanceof Literal) {

@@ -142,7 +142,7 @@ public class Factory {
 
     /** Adds our rules to derived sessions, and MeasureRule to the optimizers of all of them, only once. */
     private void extend(SparkSessionExtensions extensions) {
-        if (extended.put(extensions, Boolean.TRUE) == null) {
+        if (extended.put(extensions, true) == null) {
             extensions.injectPreCBORule(new Rules(Rules.COSTS));
             extensions.injectHintResolutionRule(new Rules(Rules.EARLY));
             extensions.injectPostHocResolutionRule(new Rules(Rules.LATE));

@@ -47,7 +47,7 @@ final class Internals {
         rowRanges();
         field(ParquetFileReader.class, "options");
         field(CodecFactory.class, "decompressors");
-        dynamicPruning(null, null, Scala.seq(new Object[0]), 0);
+        dynamicPruning(null, null, Scala.seq(), 0);
         field(PythonProxyHandler.class, "gateway");
     }
 
@@ -71,7 +71,7 @@ final class Internals {
 
     /** Sets the number of rows that a reader will return. */
     static void setRows(Object reader, long rows) {
-        set(READER, "totalRowCount", reader, Long.valueOf(rows));
+        set(READER, "totalRowCount", reader, rows);
     }
 
     /**
@@ -104,14 +104,14 @@ final class Internals {
      */
     static RowRanges rowRanges(ParquetFileReader file, int rowGroup) {
         try {
-            return (RowRanges) rowRanges().invoke(file, new Object[] {Integer.valueOf(rowGroup)});
+            return (RowRanges) rowRanges().invoke(file, rowGroup);
         } catch (ReflectiveOperationException failure) {
             throw new IllegalStateException("rows of a row group cannot be chosen: " + failure.getCause(), failure);
         }
     }
 
     private static Method rowRanges() throws ReflectiveOperationException {
-        Method method = ParquetFileReader.class.getDeclaredMethod("getRowRanges", new Class[] {int.class});
+        Method method = ParquetFileReader.class.getDeclaredMethod("getRowRanges", int.class);
         method.setAccessible(true);
         return method;
     }
@@ -140,8 +140,8 @@ final class Internals {
             arguments[0] = key;
             arguments[1] = plan;
             arguments[2] = keys;
-            arguments[3] = Scala.seq(new Object[] {Integer.valueOf(number)});
-            arguments[4] = Boolean.TRUE;
+            arguments[3] = Scala.seq(number);
+            arguments[4] = true;
             arguments[5] = NamedExpression$.MODULE$.newExprId();
             return (Expression) constructor.newInstance(arguments);
         } catch (ReflectiveOperationException failure) {
@@ -153,8 +153,7 @@ final class Internals {
     static LogicalPlan insert(LogicalPlan table, LogicalPlan query, boolean overwrite, boolean byName) {
         try {
             Constructor constructor = InsertIntoStatement.class.getConstructors()[0];
-            Object[] leading = {table, Scala.none(), Scala.seq(new Object[0]), query, Boolean.valueOf(overwrite), Boolean.FALSE,
-                Boolean.valueOf(byName)};
+            Object[] leading = {table, Scala.none(), Scala.seq(), query, overwrite, false, byName};
             Object[] arguments = Arrays.copyOf(leading, constructor.getParameterCount());
             for (int i = leading.length; i < arguments.length; i++) {
                 arguments[i] = constructor.getParameterTypes()[i] == boolean.class ? (Object) Boolean.FALSE : Option.empty();

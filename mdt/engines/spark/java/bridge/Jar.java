@@ -11,8 +11,6 @@ import java.net.MalformedURLException;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
-import java.nio.file.OpenOption;
-import java.nio.file.attribute.FileAttribute;
 import java.security.MessageDigest;
 import java.util.HexFormat;
 import java.util.function.Function;
@@ -26,7 +24,7 @@ public class Jar implements Function {
             ClassLoader loader = onPathOfAll(new File(path).toURI().toURL(), Thread.currentThread().getContextClassLoader());
             Class type = loader.loadClass("mdt.spark.Factory"); // of another class loader: methods are looked up
             Object factory = type.newInstance();
-            type.getMethod("prepare", new Class[] {String.class}).invoke(factory, new Object[] {path});
+            type.getMethod("prepare", String.class).invoke(factory, path);
             return factory;
         } catch (Exception unusable) {
             throw new UnsupportedOperationException(unusable.getCause() == null ? unusable : unusable.getCause());
@@ -37,11 +35,11 @@ public class Jar implements Function {
         // Named by content, because executors cache files by name.
         byte[] digest = MessageDigest.getInstance("SHA-256").digest(jar);
         String name = "mdt-spark-" + HexFormat.of().formatHex(digest).substring(0, 16) + ".jar";
-        File folder = Files.createTempDirectory("mdt-jar-", new FileAttribute[0]).toFile();
+        File folder = Files.createTempDirectory("mdt-jar-").toFile();
         File file = new File(folder, name);
         folder.deleteOnExit(); // files are deleted in reverse order, so the folder is empty by then
         file.deleteOnExit();
-        Files.write(file.toPath(), jar, new OpenOption[0]);
+        Files.write(file.toPath(), jar);
         return file.getPath();
     }
 

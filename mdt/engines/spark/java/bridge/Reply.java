@@ -17,7 +17,7 @@ final class Reply {
     static ByteBuffer body(byte[] reply) {
         ByteBuffer bytes = ByteBuffer.wrap(reply);
         if (bytes.get() != 0) {
-            Path file = Paths.get(new String(reply, 1, reply.length - 1, StandardCharsets.UTF_8), new String[0]);
+            Path file = Paths.get(new String(reply, 1, reply.length - 1, StandardCharsets.UTF_8));
             try {
                 bytes = ByteBuffer.wrap(Files.readAllBytes(file));
                 Files.delete(file);

@@ -21,7 +21,7 @@ public final class RowBlocks implements Function {
     public Object call(Object block) {
         byte[] bytes = (byte[]) block;
         if (mode == IS_TOLD) {
-            return Boolean.valueOf(bytes[0] == TOLD);
+            return bytes[0] == TOLD;
         }
         int length = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).getInt(1);
         return Arrays.copyOf(bytes, FRONT_BYTES + length);

@@ -16,7 +16,7 @@ final class Scala {
     private Scala() {}
 
     /** Returns an immutable Seq of these values. The array must not be changed afterwards. */
-    static Seq seq(Object[] values) {
+    static Seq seq(Object... values) {
         return ArraySeq$.MODULE$.unsafeWrapArray(values);
     }
 

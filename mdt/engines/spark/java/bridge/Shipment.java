@@ -28,6 +28,6 @@ final class Shipment {
         if (!listed) {
             throw new UnsupportedOperationException("this cluster does not allow sessions to add a JAR");
         }
-        shipped.put(context, Boolean.TRUE);
+        shipped.put(context, true);
     }
 }

@@ -54,7 +54,7 @@ final class Estimates {
         }
         List question = question(leaf, node);
         if (!places.containsKey(question)) {
-            places.put(question, Integer.valueOf(questions.size()));
+            places.put(question, questions.size());
             questions.add(question);
         }
         questionIndexes.put(node, places.get(question));

@@ -96,7 +96,7 @@ final class Lineage {
             }
         }
         LogicalPlan child = allDeterministic(aggregate.aggregateExpressions()) ? asking(aggregate.child(), below) : null;
-        return child == null ? null : (LogicalPlan) aggregate.withNewChildren(Scala.seq(new Object[] {child}));
+        return child == null ? null : (LogicalPlan) aggregate.withNewChildren(Scala.seq(child));
     }
 
     private LogicalPlan belowJoin(Join join, Expression key) {

@@ -65,7 +65,7 @@ public class MeasuredRelation extends LogicalRelation {
 
     /** The additional arguments of that constructor. */
     public Seq otherCopyArgs() {
-        return Scala.seq(new Object[] {measured, Long.valueOf(rows), Integer.valueOf(files), spread});
+        return Scala.seq(measured, rows, files, spread);
     }
 
     public Statistics computeStats() {

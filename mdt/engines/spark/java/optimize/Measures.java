@@ -88,7 +88,7 @@ final class Measures {
         JsonNode low = estimate.get("low");
         JsonNode high = estimate.get("high");
         boolean bounded = !low.isNull() && !high.isNull();
-        Long mean = Long.valueOf(estimate.get("bytes").asLong());
+        Long mean = estimate.get("bytes").asLong();
         return new ColumnStat(
                 estimate.get("distinct").isNull() ? Option.empty() : Option.apply(number(estimate.get("distinct").bigIntegerValue())),
                 bounded ? Option.apply(value(low.asDouble(), type, RoundingMode.FLOOR)) : Option.empty(),

@@ -84,7 +84,7 @@ final class Sides {
     }
 
     private static boolean asks(DynamicPruningSubquery question, AttributeSet columns) {
-        int number = ((Integer) question.broadcastKeyIndices().apply(0)).intValue();
+        int number = (Integer) question.broadcastKeyIndices().apply(0);
         return ((Expression) question.buildKeys().apply(number)).references().subsetOf(columns);
     }
 

@@ -33,7 +33,7 @@ public class TopPruning extends QueryRule {
             return null;
         }
         LocalLimit limit = (LocalLimit) node;
-        int count = ((Integer) ((Literal) limit.limitExpr()).value()).intValue();
+        int count = (Integer) ((Literal) limit.limitExpr()).value();
         LogicalPlan below = below(limit.child(), count);
         return below == null ? null : limit.copy(limit.limitExpr(), below);
     }
@@ -49,7 +49,7 @@ public class TopPruning extends QueryRule {
         }
         Sort sort = (Sort) node;
         LogicalPlan bounded = sort.global() ? bounded(sort.child(), (SortOrder) sort.order().apply(0), count) : null;
-        return bounded == null ? null : over(plan, sort, (LogicalPlan) sort.withNewChildren(Scala.seq(new Object[] {bounded})));
+        return bounded == null ? null : over(plan, sort, (LogicalPlan) sort.withNewChildren(Scala.seq(bounded)));
     }
 
     /** Returns the projections of a plan above another node in place of one. */

@@ -68,7 +68,7 @@ final class Totals extends Replacement {
         if (aggregate.aggregateFunction() instanceof Count) {
             JsonNode nulls = name == null ? null : answer.get("nulls").get(name);
             long rows = answer.get("rows").asLong() - (nulls == null ? 0 : nulls.asLong());
-            return name != null && nulls == null ? null : new Literal(Long.valueOf(rows), DataTypes.LongType);
+            return name != null && nulls == null ? null : new Literal(rows, DataTypes.LongType);
         }
         JsonNode value = answer.get(aggregate.aggregateFunction() instanceof Min ? "least" : "most").get(name);
         return value == null ? null : new Literal(JsonValue.value(value, argument.dataType()), argument.dataType());

@@ -62,9 +62,7 @@ public class TotalsRule extends QueryRule {
                 return null; // a value is missing from the answer
             }
         }
-        List emptyRows = new ArrayList();
-        emptyRows.add(InternalRow.empty());
-        LocalRelation nothing = new LocalRelation(Scala.seq(new Object[0]), Scala.seq(emptyRows), false, Option.empty());
+        LocalRelation nothing = new LocalRelation(Scala.seq(), Scala.seq(InternalRow.empty()), false, Option.empty());
         return ConvertToLocalRelation$.MODULE$.apply(new Project(Scala.seq(expressions), nothing));
     }
 }

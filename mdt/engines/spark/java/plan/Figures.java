@@ -50,7 +50,7 @@ final class Figures {
     }
 
     /** Sets the metrics that have the name of a figure, and returns them. */
-    SQLMetric[] set(Map metrics) {
+    List set(Map metrics) {
         List updated = new ArrayList();
         for (int i = 0; i < names.length; i++) {
             if (metrics.contains(names[i])) {
@@ -59,6 +59,6 @@ final class Figures {
                 updated.add(metric);
             }
         }
-        return (SQLMetric[]) updated.toArray(new SQLMetric[0]);
+        return updated;
     }
 }

@@ -125,7 +125,7 @@ final class FileList {
         for (int i = 0; i < (positions == null ? files.length : positions.length); i++) {
             int position = positions == null ? i : positions[i];
             if (complete[position] == null) {
-                unknown.add(Integer.valueOf(position));
+                unknown.add(position);
             }
         }
         Collections.sort(unknown);
@@ -143,7 +143,7 @@ final class FileList {
         int[] rows = Reply.ints(reply, count);
         String[] objects = objects(reply);
         for (int i = 0; i < count; i++) {
-            int position = ((Integer) positions.get(i)).intValue();
+            int position = (Integer) positions.get(i);
             if (complete[position] == null) { // otherwise another query has requested it, too
                 byte[] where = numbers[i] < 0 ? null : ByteBuffer.allocate(Vectors.BYTES)
                         .putLong(offsets[i]).putInt(bytes[i]).putInt(crcs[i]).putInt(rows[i]).array();

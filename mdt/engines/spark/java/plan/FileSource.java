@@ -73,13 +73,13 @@ final class FileSource {
         long startNanos = System.nanoTime();
         ByteBuffer reply = Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\",\"known\":" + knownLists.keySet()
                 + ",\"gone\":" + Json.text(Pin.gone()) + ",\"explain\":" + explains(pin) + ",\"filters\":" + conditions + "}"));
-        Integer version = Integer.valueOf(reply.getInt());
+        Integer version = reply.getInt();
         int flags = reply.getInt();
         int[] positions = Reply.ints(reply, reply.getInt());
         byte[][] candidates = (flags & HAS_WANTED) != 0 ? Answer.bitmaps(reply, positions.length) : null;
         Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - startNanos) / 1000000) : null;
         boolean isSent = (flags & (HAS_VERSION | HAS_CHANGES)) != 0;
-        FileList before = (flags & HAS_CHANGES) != 0 ? (FileList) knownLists.get(Integer.valueOf(reply.getInt())) : null;
+        FileList before = (flags & HAS_CHANGES) != 0 ? (FileList) knownLists.get(reply.getInt()) : null;
         FileList files = isSent ? new FileList(before, reply, footerBytes > 0) : (FileList) knownLists.get(version);
         lists.remember(version, files);
         Answer answer = new Answer(version.intValue(), files, positions, candidates, figures);

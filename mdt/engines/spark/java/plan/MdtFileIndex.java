@@ -17,7 +17,7 @@
 //                                         MdtParquet         reads the files: its head describes the executors
 //
 // Janino, a small compiler that comes with Spark, compiles all classes of this package in the driver when the first
-// frame is created. It supports neither generics nor lambdas: hence plain Java 1.4, with casts.
+// frame is created. It supports neither generics nor lambdas: hence the casts.
 package mdt.spark;
 
 import java.util.List;
@@ -95,7 +95,7 @@ public class MdtFileIndex implements FileIndex {
 
     /** Spark refuses to write to a relation with more than one root, which protects the table. */
     public Seq rootPaths() {
-        return Scala.seq(new Object[] {new Path(source.root), new Path(source.root, ".write_guard")});
+        return Scala.seq(new Path(source.root), new Path(source.root, ".write_guard"));
     }
 
     /** Returns the files to read, in one directory. dataFilters: conditions that Spark evaluates again on every row. */
@@ -104,7 +104,7 @@ public class MdtFileIndex implements FileIndex {
         String key = key();
         List files = source.files(source.ask(pin, key, TableScan.conditions(dataFilters), enough(dataFilters)), key);
         files = does(PLACED) ? new Affinity(source.context).located(files) : files;
-        return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
+        return Scala.seq(new PartitionDirectory(InternalRow.empty(), Scala.seq(files)));
     }
 
     /** Only for DataFrame.inputFiles. */

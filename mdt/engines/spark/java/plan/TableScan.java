@@ -110,7 +110,7 @@ public class TableScan extends SparkPlan {
     private void tell() {
         Answer answer = answer(true);
         if (answer != null && answer.figures != null) {
-            SQLMetric[] updated = answer.figures.set(metrics());
+            List updated = answer.figures.set(metrics());
             String execution = sparkContext().getLocalProperty(SQLExecution$.MODULE$.EXECUTION_ID_KEY());
             SQLMetrics.postDriverMetricUpdates(sparkContext(), execution, Scala.seq(updated));
         }
@@ -182,7 +182,7 @@ public class TableScan extends SparkPlan {
     }
 
     public Seq children() {
-        return Scala.seq(new Object[] {scan});
+        return Scala.seq(scan);
     }
 
     public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {

@@ -23,12 +23,12 @@ public class TableScans extends SparkStrategy {
     public Seq apply(LogicalPlan plan) {
         MdtFileIndex index = MdtFileIndex.of(relation(plan));
         if (index == null || !(index.hasMetrics() || index.does(MdtFileIndex.JOINS))) {
-            return Scala.seq(new Object[0]); // left to the next strategy
+            return Scala.seq(); // left to the next strategy
         }
         List questions = new ArrayList();
         LogicalPlan withoutQuestions = without(plan, questions);
         if (questions.isEmpty() && !index.hasMetrics()) {
-            return Scala.seq(new Object[0]);
+            return Scala.seq();
         }
         final Seq questionSeq = Scala.seq(questions);
         List plans = Scala.list(FileSourceStrategy$.MODULE$.apply(withoutQuestions));
@@ -55,7 +55,7 @@ public class TableScans extends SparkStrategy {
     /** Returns a plan without questions, and adds them to a list. */
     private static LogicalPlan without(LogicalPlan plan, List questions) {
         if (plan instanceof Project) {
-            return (LogicalPlan) plan.withNewChildren(Scala.seq(new Object[] {without(((Project) plan).child(), questions)}));
+            return (LogicalPlan) plan.withNewChildren(Scala.seq(without(((Project) plan).child(), questions)));
         }
         if (!(plan instanceof Filter)) {
             return plan;

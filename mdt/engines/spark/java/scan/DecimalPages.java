@@ -49,7 +49,7 @@ final class DecimalPages extends Groups {
             ColumnDescriptor stored = (ColumnDescriptor) column.descriptor().get();
             if (fits(stored.getPrimitiveType(), (DecimalType) column.sparkType()) && isPlain(stored, groups)) {
                 ColumnDescriptor descriptor = integers(stored);
-                lengths.put(descriptor, Integer.valueOf(stored.getPrimitiveType().getTypeLength()));
+                lengths.put(descriptor, stored.getPrimitiveType().getTypeLength());
                 Internals.setDescriptor(column, descriptor);
             }
         }
@@ -75,7 +75,7 @@ final class DecimalPages extends Groups {
                 for (Object item : ((BlockMetaData) group).getColumns()) {
                     ColumnChunkMetaData chunk = (ColumnChunkMetaData) item;
                     boolean before = !Boolean.FALSE.equals(plain.get(chunk.getPath()));
-                    plain.put(chunk.getPath(), Boolean.valueOf(before && isPlain(chunk)));
+                    plain.put(chunk.getPath(), before && isPlain(chunk));
                 }
             }
         }

@@ -32,7 +32,7 @@ final class Footers extends LinkedHashMap {
     }
 
     static void check(PartitionedFile file, int bytes, int crc) {
-        Integer expected = Integer.valueOf(crc);
+        Integer expected = crc;
         String name = file.urlEncodedPath();
         if (!expected.equals(RIGHT.get(name))) {
             read(file.toPath(), file.fileSize() - bytes, bytes, crc);

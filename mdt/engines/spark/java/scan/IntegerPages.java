@@ -62,7 +62,7 @@ final class IntegerPages implements PageReader {
             return new DataPageV1(bytes, page.getValueCount(), (int) bytes.size(), page.getStatistics(),
                     page.getRlEncoding(), page.getDlEncoding(), page.getValueEncoding());
         }
-        return new DataPageV1(bytes, page.getValueCount(), (int) bytes.size(), ((Long) page.getFirstRowIndex().get()).longValue(),
+        return new DataPageV1(bytes, page.getValueCount(), (int) bytes.size(), (Long) page.getFirstRowIndex().get(),
                 ((Integer) page.getIndexRowCount().orElse(Integer.valueOf(-1))).intValue(), page.getStatistics(),
                 page.getRlEncoding(), page.getDlEncoding(), page.getValueEncoding());
     }

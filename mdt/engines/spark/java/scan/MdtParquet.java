@@ -110,8 +110,7 @@ public class MdtParquet extends ParquetFileFormat {
             if (reader.forms[i] != null) {
                 StructType stored = reader.forms[i].stored; // old names may belong to other columns now: no filter
                 reader.older[i] = super.buildReaderWithPartitionValues(session, stored, partitions,
-                        vectorized ? stored : numbered(stored), Scala.seq(new Object[0]), inner,
-                        new Configuration(conf)); // it stores the names of the columns that are read
+                        vectorized ? stored : numbered(stored), Scala.seq(), inner, new Configuration(conf)); // it stores the names of the columns that are read
             }
         }
         return reader;

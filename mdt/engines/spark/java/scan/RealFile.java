@@ -20,10 +20,10 @@ final class RealFile extends AbstractFunction1 implements Serializable {
         Path path = file.toPath();
         boolean block = BlockFileSystem.isBlock(path);
         if (field.equals("file_size")) {
-            return Long.valueOf(block ? BlockFileSystem.fileBytes(path) : file.fileSize());
+            return block ? BlockFileSystem.fileBytes(path) : file.fileSize();
         }
         if (field.equals("file_block_start")) {
-            return Long.valueOf(file.start() + (block ? BlockFileSystem.offset(path) : 0));
+            return file.start() + (block ? BlockFileSystem.offset(path) : 0);
         }
         String uri = block ? BlockFileSystem.file(path).toUri().toString() : file.urlEncodedPath();
         return field.equals("file_path") ? uri : uri.substring(uri.lastIndexOf('/') + 1);

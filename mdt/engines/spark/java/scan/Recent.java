@@ -29,11 +29,11 @@ final class Recent {
     /** Caches a value of this size, unless it exceeds the limit by itself. */
     synchronized void put(Object key, Object value, long bytes, long bytesMax) {
         if (bytes <= bytesMax) {
-            Object[] before = (Object[]) entries.put(key, new Object[] {value, Long.valueOf(bytes)});
-            size += bytes - (before == null ? 0L : ((Long) before[1]).longValue());
+            Object[] before = (Object[]) entries.put(key, new Object[] {value, bytes});
+            size += bytes - (before == null ? 0L : (Long) before[1]);
         }
         for (Iterator i = entries.values().iterator(); size > bytesMax && i.hasNext(); ) {
-            size -= ((Long) ((Object[]) i.next())[1]).longValue();
+            size -= (Long) ((Object[]) i.next())[1];
             i.remove();
         }
     }

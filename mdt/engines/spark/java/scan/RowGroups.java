@@ -73,7 +73,7 @@ final class RowGroups extends Groups {
     PageReadStore next() throws Throwable {
         PageReadStore pages = file == null ? behind() : planned();
         if (pages != null) {
-            first = ((Long) pages.getRowIndexOffset().get()).longValue();
+            first = (Long) pages.getRowIndexOffset().get();
             chosen = (PrimitiveIterator.OfLong) pages.getRowIndexes().orElse(null);
             passed = 0;
         }

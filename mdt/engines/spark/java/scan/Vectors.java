@@ -51,7 +51,7 @@ final class Vectors implements Serializable {
         int bytes = location.getInt();
         int crc = location.getInt();
         int count = location.getInt();
-        List key = Arrays.asList(new Object[] {object, Long.valueOf(offset), Integer.valueOf(bytes), Integer.valueOf(crc)});
+        List key = Arrays.asList(object, offset, bytes, crc);
         RoaringBitmap bitmap = (RoaringBitmap) Recent.VECTORS.get(key);
         Recent.VECTORS.count(bitmap != null);
         if (bitmap == null) {
@@ -104,7 +104,7 @@ final class Vectors implements Serializable {
             if (queryConf == null || bytesMax < 2 * CHUNK_BYTES || bytes > SMALL_BYTES || (offset + bytes - 1) / CHUNK_BYTES != chunk) {
                 return ByteBuffer.wrap(part(object, offset, bytes));
             }
-            List key = Arrays.asList(new Object[] {object, Long.valueOf(chunk)});
+            List key = Arrays.asList(object, chunk);
             byte[] chunkBytes = (byte[]) Recent.VECTORS.get(key);
             if (chunkBytes == null) {
                 long begin = chunk * CHUNK_BYTES;

@@ -26,7 +26,7 @@ final class MdtSink implements Sink {
         if (sink == null) {
             sink = (Function) Python.ask("sink", session, null, null, null);
         }
-        Object[] batch = {session.sparkContext().getLocalProperty(QUERY), Long.valueOf(number), batchRows};
+        Object[] batch = {session.sparkContext().getLocalProperty(QUERY), number, batchRows};
         Python.ask(sink, "write", session, options, mode, batch);
     }
 

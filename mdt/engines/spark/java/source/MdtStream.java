@@ -39,7 +39,7 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
     }
 
     public Offset latestOffset(Offset start, ReadLimit limit) {
-        Object[] extra = {Boolean.valueOf(limit instanceof ReadAllAvailable), last};
+        Object[] extra = {limit instanceof ReadAllAvailable, last};
         String[] answers = Python.texts(Python.ask(stream, "offset", session, null, json(start), extra));
         return answers.length == 0 ? null : new MdtOffset(answers[0]);
     }

@@ -2,7 +2,6 @@
 // casts.
 package mdt.spark;
 
-import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -103,13 +102,5 @@ final class Assignments {
         }
         Object mode = policy.equals("LEGACY") ? EvalMode$.MODULE$.LEGACY() : EvalMode$.MODULE$.ANSI();
         return new Cast(value, target, Option.apply(conf.sessionLocalTimeZone()), (scala.Enumeration.Value) mode);
-    }
-
-    /** Returns a pair for the list of equal expressions. */
-    static List pair(Expression first, Expression second) {
-        List pair = new ArrayList(2);
-        pair.add(first);
-        pair.add(second);
-        return pair;
     }
 }

@@ -47,8 +47,8 @@ public class CommandRule extends Rule {
     static final String PARTITIONS = "__partition_columns"; // Spark's option for partitionBy, as JSON
     private static final String REQUIRED = "__required_columns";
     private static final String CLUSTERING = "clusteringColumns"; // the catalog's property for CLUSTER BY
-    private static final List HUDIS = Arrays.asList(new Object[] {"primarykey", "type", "precombinefield", "orderingfields"});
-    private static final List CALLS = Arrays.asList(new Object[] {"TruncateTableCommand", "ShowPartitionsCommand", TableCall.REFRESH});
+    private static final List HUDIS = Arrays.asList("primarykey", "type", "precombinefield", "orderingfields");
+    private static final List CALLS = Arrays.asList("TruncateTableCommand", "ShowPartitionsCommand", TableCall.REFRESH);
     private static final String RENAME = "AlterTableRenameCommand"; // executed by Spark
     private final SparkSession session;
 
@@ -182,7 +182,7 @@ public class CommandRule extends Rule {
             return completed;
         }
         completed = with(completed, PARTITIONS, Json.text(Scala.list(table.partitionColumnNames())));
-        return (CatalogTable) Scala.copied(completed, "partitionColumnNames", Scala.seq(new Object[0]));
+        return (CatalogTable) Scala.copied(completed, "partitionColumnNames", Scala.seq());
     }
 
     /** Returns a table with another option, or the same table if the value is null. */

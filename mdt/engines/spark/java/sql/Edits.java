@@ -53,7 +53,7 @@ final class Edits {
             String name = (String) item;
             columns.put(name, column(name, (Expression) assignments.get(name), side, number));
         }
-        clauses.add(Arrays.asList(new Object[] {Integer.valueOf(side), action, Integer.valueOf(number), columns}));
+        clauses.add(Arrays.asList(side, action, number, columns));
     }
 
     /** Returns the column of the edits with the new value of a table column. */
@@ -126,8 +126,7 @@ final class Edits {
     }
 
     static Alias named(Expression value, String name) {
-        return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), Scala.seq(new Object[0]), Option.empty(),
-                Scala.seq(new Object[0]));
+        return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), Scala.seq(), Option.empty(), Scala.seq());
     }
 
     private static Expression is(Expression attribute, int number) {
@@ -135,6 +134,6 @@ final class Edits {
     }
 
     private static Literal number(int value) {
-        return new Literal(Integer.valueOf(value), DataTypes.IntegerType);
+        return new Literal(value, DataTypes.IntegerType);
     }
 }

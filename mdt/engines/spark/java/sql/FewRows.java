@@ -9,9 +9,7 @@ package mdt.spark;
 
 import java.math.BigInteger;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.LinkedHashSet;
-import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -52,7 +50,7 @@ final class FewRows {
         if (taken.length > ROWS_MAX) {
             return null;
         }
-        return new LocalRelation(plan.output(), Scala.seq(Arrays.asList(taken)), false, Option.empty());
+        return new LocalRelation(plan.output(), Scala.seq(taken), false, Option.empty());
     }
 
     private static InternalRow[] taken(Dataset rows) {
@@ -68,11 +66,9 @@ final class FewRows {
         if (!type.equals(column.dataType()) || type instanceof StringType && !type.equals(DataTypes.StringType)) {
             return null;
         }
-        List only = new ArrayList();
-        only.add(Edits.named(value, "value"));
         InternalRow[] rows;
         try {
-            rows = taken(Dataset.ofRows(session, new Project(Scala.seq(only), fewRows)));
+            rows = taken(Dataset.ofRows(session, new Project(Scala.seq(Edits.named(value, "value")), fewRows)));
         } catch (Exception failure) {
             return null;
         }

@@ -36,7 +36,7 @@ final class FieldValues {
     void add(Expression field, Expression value) {
         List path = new ArrayList();
         for (Expression each = field; each instanceof GetStructField; each = ((GetStructField) each).child()) {
-            path.add(0, Integer.valueOf(((GetStructField) each).ordinal()));
+            path.add(0, ((GetStructField) each).ordinal());
         }
         paths.add(path);
         keys.add(field);
@@ -47,7 +47,7 @@ final class FieldValues {
     Expression whole(SQLConf conf) {
         List indexes = new ArrayList();
         for (int i = 0; i < paths.size(); i++) {
-            indexes.add(Integer.valueOf(i));
+            indexes.add(i);
         }
         return with(column, indexes, 0, conf);
     }
@@ -59,8 +59,8 @@ final class FieldValues {
         for (int place = 0; place < fields.length; place++) {
             List inside = new ArrayList();
             for (Object index : indexes) {
-                List path = (List) paths.get(((Integer) index).intValue());
-                if (((Integer) path.get(depth)).intValue() == place) {
+                List path = (List) paths.get((Integer) index);
+                if ((Integer) path.get(depth) == place) {
                     inside.add(index);
                 }
             }
@@ -74,10 +74,10 @@ final class FieldValues {
         if (indexes.isEmpty()) {
             return oldValue;
         }
-        int first = ((Integer) indexes.get(0)).intValue();
+        int first = (Integer) indexes.get(0);
         boolean isWhole = false;
         for (Object index : indexes) {
-            isWhole |= ((List) paths.get(((Integer) index).intValue())).size() == depth + 1;
+            isWhole |= ((List) paths.get((Integer) index)).size() == depth + 1;
         }
         if (!isWhole) {
             return with(oldValue, indexes, depth + 1, conf);

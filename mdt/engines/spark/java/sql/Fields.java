@@ -49,7 +49,7 @@ final class Fields {
         if (field instanceof FieldPosition) {
             TableChange.ColumnPosition place = ((FieldPosition) field).position();
             return place instanceof TableChange.After
-                    ? Arrays.asList(new Object[] {((TableChange.After) place).column()}) : Collections.EMPTY_LIST;
+                    ? Arrays.asList(((TableChange.After) place).column()) : Collections.EMPTY_LIST;
         }
         if (field instanceof DataType) {
             return new StructType().add("of", (DataType) field).json();

@@ -23,7 +23,7 @@ final class InsertRows extends SqlCommand {
 
     /** Shown by EXPLAIN below the node. */
     public Seq innerChildren() {
-        return Scala.seq(new Object[] {insert.query()});
+        return Scala.seq(insert.query());
     }
 
     List carriedOut(SparkSession session) {

@@ -118,10 +118,10 @@ final class Inserts {
         Product rewritten = Scala.copied((Product) insert, "partitionSpec", Scala.none());
         rewritten = Scala.copied(rewritten, "query", with(insert.query(), fixed, values));
         if (insert.ifPartitionNotExists()) {
-            rewritten = Scala.copied(rewritten, "ifPartitionNotExists", Boolean.FALSE);
+            rewritten = Scala.copied(rewritten, "ifPartitionNotExists", false);
             if (Python.texts(Python.ask("partitions", session, Tables.options(table), Json.text(values.texts(fixed)), null)).length > 0) {
                 rewritten = Scala.copied(rewritten, "query", new Filter(Literal$.MODULE$.FalseLiteral(), ((InsertIntoStatement) rewritten).query()));
-                return (LogicalPlan) Scala.copied(rewritten, "overwrite", Boolean.FALSE); // without rows: nothing is committed
+                return (LogicalPlan) Scala.copied(rewritten, "overwrite", false); // without rows: nothing is committed
             }
         }
         if (!insert.byName()) {
@@ -173,7 +173,7 @@ final class Inserts {
     private static List columns(InsertIntoStatement insert, Map spec, Map fixed, String[] names) {
         List columns = new ArrayList(Scala.list(insert.userSpecifiedCols()));
         if (columns.isEmpty()) {
-            columns.addAll(Arrays.asList((Object[]) names));
+            columns.addAll(Arrays.asList(names));
             columns.removeAll(spec.keySet());
             columns.addAll(spec.keySet());
             columns.removeAll(fixed.keySet());
@@ -206,8 +206,7 @@ final class Inserts {
         if (query instanceof Project) {
             return new Project(joined(((Project) query).projectList(), namedValues), ((Project) query).child());
         }
-        Object[] star = {new UnresolvedStar(Option.empty())};
-        return new Project(joined(Scala.seq(star), namedValues), query);
+        return new Project(joined(Scala.seq(new UnresolvedStar(Option.empty())), namedValues), query);
     }
 
     private static Seq joined(Seq first, List second) {

@@ -5,6 +5,7 @@
 package mdt.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -105,9 +106,9 @@ public final class MergeStatement extends Statement {
         Expression left = ((EqualTo) part).left();
         Expression right = ((EqualTo) part).right();
         if (isColumn(left) && isOfSource(right)) {
-            return Assignments.pair(left, right);
+            return Arrays.asList(left, right);
         }
-        return isColumn(right) && isOfSource(left) ? Assignments.pair(right, left) : null;
+        return isColumn(right) && isOfSource(left) ? Arrays.asList(right, left) : null;
     }
 
     private boolean isColumn(Expression expression) {
@@ -272,7 +273,7 @@ public final class MergeStatement extends Statement {
         List keys = new ArrayList();
         for (Object item : on) {
             String name = (String) item;
-            keys.add(isNamed ? new Coalesce(Scala.seq(Assignments.pair(target.column(name), said(name)))) : target.column(name));
+            keys.add(isNamed ? new Coalesce(Scala.seq(target.column(name), said(name))) : target.column(name));
         }
         // It is an error if several source rows match a row of the table, even if no clause applies.
         Expression pair = new And(new IsNotNull(inTable.toAttribute()), new IsNotNull(inSource.toAttribute()));

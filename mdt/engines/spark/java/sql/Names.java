@@ -65,12 +65,11 @@ final class Names {
     /** Returns the value of an expression without columns as a time for as_of. */
     private String moment(Expression time) {
         Expression micros = new UnixMicros(new Cast(time, DataTypes.TimestampType, Option.empty()));
-        Object[] expressions = {Edits.named(micros, "moment")};
-        Object value = Constants.of(session, Scala.seq(expressions)).get(0);
+        Object value = Constants.of(session, Scala.seq(Edits.named(micros, "moment"))).get(0);
         if (value == null) {
             throw new Invalid("TIMESTAMP AS OF must not be null");
         }
-        return Instant.EPOCH.plus(((Long) value).longValue(), ChronoUnit.MICROS).toString();
+        return Instant.EPOCH.plus((Long) value, ChronoUnit.MICROS).toString();
     }
 
     private LogicalPlan own(UnresolvedRelation relation) {

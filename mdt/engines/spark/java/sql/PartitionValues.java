@@ -33,7 +33,7 @@ final class PartitionValues {
 
     /** Returns the names of a table's partition columns. */
     static List partitionBy(SparkSession session, CatalogTable table) {
-        return Arrays.asList((Object[]) Python.texts(Python.ask("partitions", session, Tables.options(table), null, null)));
+        return Arrays.asList(Python.texts(Python.ask("partitions", session, Tables.options(table), null, null)));
     }
 
     /** Returns the values by the table's column names. */

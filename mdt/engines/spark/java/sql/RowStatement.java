@@ -2,6 +2,7 @@
 package mdt.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -67,7 +68,7 @@ public final class RowStatement extends Statement {
             query = ((Filter) query).child();
         }
         boolean isPlain = query instanceof LogicalRelation && ((LogicalRelation) query).relation() instanceof BlankRelation;
-        Object[] plain = {CatalystJson.list(conditions), names, CatalystJson.list(constants)};
+        List plain = Arrays.asList(CatalystJson.list(conditions), names, CatalystJson.list(constants));
         return isPlain ? Json.text(plain) : null;
     }
 

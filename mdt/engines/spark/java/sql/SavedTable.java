@@ -19,13 +19,13 @@ import org.apache.spark.sql.execution.datasources.CreateTable;
 import scala.Product;
 
 final class SavedTable {
-    private static final List OF_OVERWRITES = Arrays.asList(new Object[] {
-        Inserts.OVERWRITE_PARTITIONS, Inserts.OVERWRITE_MODE, "partitionoverwritemode"});
-    private static final List OF_UPSERTS = Arrays.asList(new Object[] {
-        "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial"});
-    private static final List USUAL = Arrays.asList(new Object[] {"upsert", "false", "static"});
-    private static final List KEYS = Arrays.asList(new Object[] {
-        "key", "hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields", "primarykey"});
+    private static final List OF_OVERWRITES = Arrays.asList(
+        Inserts.OVERWRITE_PARTITIONS, Inserts.OVERWRITE_MODE, "partitionoverwritemode");
+    private static final List OF_UPSERTS = Arrays.asList(
+        "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial");
+    private static final List USUAL = Arrays.asList("upsert", "false", "static");
+    private static final List KEYS = Arrays.asList(
+        "key", "hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields", "primarykey");
 
     private SavedTable() {}
 
@@ -48,7 +48,7 @@ final class SavedTable {
                 return null; // refused by Spark
             }
         }
-        return Scala.copied(saved, "tableDesc", Scala.copied(saved.tableDesc(), "partitionColumnNames", Scala.seq(new Object[0])));
+        return Scala.copied(saved, "tableDesc", Scala.copied(saved.tableDesc(), "partitionColumnNames", Scala.seq()));
     }
 
     private static void check(CreateTable saved, CatalogTable existing) {

@@ -27,12 +27,12 @@ import scala.Product;
 import scala.collection.immutable.Seq;
 
 public class StatementRule extends Rule {
-    private static final Set ACCEPTED = new HashSet(Arrays.asList(new Object[] {
+    private static final Set ACCEPTED = new HashSet(Arrays.asList(
         "CacheTable", "CommentOnTable", "CreateTable", "CreateTableAsSelect", "CreateTableLike", "CreateView", "DeleteFromTable",
         "DescribeColumn", "DescribeRelation", "DescribeRelationJsonCommand", "DropPartitions", "DropTable", "DropView",
         "MergeIntoTable", "RefreshTable", "RenameTable", "ShowColumns", "ShowPartitions", "ShowTableProperties", "TruncatePartition",
-        "TruncateTable", "UncacheTable", "UpdateTable"}));
-    private static final List NAMES = Arrays.asList(new Object[] {"UnresolvedTable", "UnresolvedTableOrView", "UnresolvedIdentifier"});
+        "TruncateTable", "UncacheTable", "UpdateTable"));
+    private static final List NAMES = Arrays.asList("UnresolvedTable", "UnresolvedTableOrView", "UnresolvedIdentifier");
     private final SparkSession session;
 
     StatementRule(SparkSession session) {
@@ -93,7 +93,7 @@ public class StatementRule extends Rule {
     /** Returns the parts of the name in IDENTIFIER(…), or null if it is not a name, which Spark refuses. */
     private Seq evaluated(PlanWithUnresolvedIdentifier name) {
         try {
-            List texts = Constants.texts(session, Arrays.asList(new Object[] {name.identifierExpr()}));
+            List texts = Constants.texts(session, Arrays.asList(name.identifierExpr()));
             return session.sessionState().sqlParser().parseMultipartIdentifier((String) texts.get(0));
         } catch (Exception isNoName) { // Scala methods do not declare their exceptions
             return null;

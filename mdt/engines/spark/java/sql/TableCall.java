@@ -23,7 +23,7 @@ import scala.collection.immutable.Map;
 
 final class TableCall extends SqlCommand {
     static final String REFRESH = "RefreshTableCommand";
-    private static final List RESTORING = Arrays.asList(new Object[] {"restore", "rollback"});
+    private static final List RESTORING = Arrays.asList("restore", "rollback");
     private final CatalogTable table; // null for a table that is named by path
     private final Map options;
     private final String name;
@@ -47,7 +47,7 @@ final class TableCall extends SqlCommand {
         List arguments = new ArrayList();
         for (int i = 0; i < names.size(); i++) {
             if (i != tablePlace) {
-                arguments.add(Arrays.asList(new Object[] {names.get(i), values.get(i)}));
+                arguments.add(Arrays.asList(names.get(i), values.get(i)));
             }
         }
         return new TableCall(session, Tables.named(session, table), Tables.options(session, table), name, Json.text(arguments));
@@ -77,11 +77,11 @@ final class TableCall extends SqlCommand {
         }
         Object answer = Python.ask("call", session, options, name, request);
         if (answer instanceof String) {
-            enter(session, Arrays.asList((Object[]) Python.texts(answer)));
+            enter(session, Arrays.asList(Python.texts(answer)));
             return Collections.EMPTY_LIST;
         }
         if (table != null && RESTORING.contains(name)) { // the columns may be those of an earlier state
-            enter(session, Arrays.asList(new Object[] {Python.read(session, options, null).schema().json()}));
+            enter(session, Arrays.asList(Python.read(session, options, null).schema().json()));
         }
         Caches.renew(session, options);
         return ((Dataset) answer).collectAsList();

@@ -18,7 +18,7 @@ final class TableFunction extends AbstractFunction1 {
 
     private TableFunction(String name, String[] parameters, int needed) {
         this.name = name;
-        this.parameters = Arrays.asList((Object[]) parameters);
+        this.parameters = Arrays.asList(parameters);
         this.needed = needed;
     }
 

@@ -77,8 +77,8 @@ final class Tables {
     }
 
     static AliasIdentifier alias(CatalogTable table) {
-        Object[] place = {table.identifier().catalog().get(), table.identifier().database().get()};
-        return new AliasIdentifier(table.identifier().table(), Scala.seq(place));
+        TableIdentifier name = table.identifier();
+        return new AliasIdentifier(name.table(), Scala.seq(name.catalog().get(), name.database().get()));
     }
 
     /** As above, for the parts of a name in a query. */
@@ -122,7 +122,7 @@ final class Tables {
     /** Returns the column that a statement names by the session's case rules, or the given name if there is none. */
     static String column(SparkSession session, List columns, String name) {
         for (Object column : columns) {
-            if (((Boolean) session.sessionState().conf().resolver().apply(column, name)).booleanValue()) {
+            if ((Boolean) session.sessionState().conf().resolver().apply(column, name)) {
                 return (String) column;
             }
         }
