@@ -1,4 +1,4 @@
-// Mappings from files of older schema versions, or with other column names, to the newest version: one Form per older
+// Conversions from files of older schema versions, or with other column names, to the newest version: one per older
 // version, for the columns of a query. Python sends JSON once per frame (native_files.py, forms_text):
 //
 //     {"newest": {"schema": Spark's JSON of a schema, "ids": [ids of all fields, parents first]}, "older": [{…}, …],
@@ -33,17 +33,17 @@ final class Forms {
     private static TableColumn version(Map json) {
         StructType schema = (StructType) DataType.fromJson((String) json.get("schema"));
         List ids = (List) json.get("ids");
-        ids.add(0, Integer.valueOf(-1)); // id of the whole row, whose children are the columns
+        ids.add(0, TableColumn.ROW);
         return new TableColumn("", schema.asNullable(), ids.iterator());
     }
 
-    /** Returns the mapping of the columns of a query for each older version, or null if it has them unchanged. */
-    Form[] of(StructType required) {
-        Form[] forms = new Form[older.length];
-        for (int i = 0; i < forms.length; i++) {
-            forms[i] = Form.between(older[i], newest, defaults, required);
+    /** Returns the conversion of the columns of a query for each older version, or null if it has them unchanged. */
+    Conversion[] of(StructType required) {
+        Conversion[] conversions = new Conversion[older.length];
+        for (int i = 0; i < conversions.length; i++) {
+            conversions[i] = Conversion.ofColumns(older[i], newest, defaults, required);
         }
-        return forms;
+        return conversions;
     }
 
     public boolean equals(Object other) {

@@ -14,7 +14,7 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
     private final scala.collection.Iterator batches;
     private final RowGroups groups; // null: all rows are returned
     private final Selection selection;
-    private final Form form; // null: the columns need no conversion
+    private final Conversion conversion; // null: the columns need no conversion
     private final PeekableIntIterator dead;
     private int[] positions = new int[4096];
     private int[] liveRows = new int[4096];
@@ -24,11 +24,11 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
     private LiveVector[] vectors;
     private ColumnarBatch ready = null;
 
-    LiveBatches(scala.collection.Iterator batches, RowGroups groups, Selection selection, Form form) {
+    LiveBatches(scala.collection.Iterator batches, RowGroups groups, Selection selection, Conversion conversion) {
         this.batches = batches;
         this.groups = groups;
         this.selection = selection;
-        this.form = form;
+        this.conversion = conversion;
         this.dead = selection.dead == null ? null : selection.dead.getIntIterator();
     }
 
@@ -76,7 +76,7 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
             return;
         }
         source = batch;
-        fullBatch = form == null ? batch : new ColumnarBatch(form.columns(batch));
+        fullBatch = conversion == null ? batch : new ColumnarBatch(conversion.columns(batch));
         vectors = new LiveVector[fullBatch.numCols()];
         for (int i = 0; i < vectors.length; i++) {
             vectors[i] = new LiveVector(fullBatch.column(i));

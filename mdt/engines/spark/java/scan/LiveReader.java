@@ -16,7 +16,7 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
     private final boolean batches; // true if the scan takes batches
     private final StructType required;
     Function1 newest; // Spark's reader for files of the newest schema version
-    Form[] forms; // of older versions; null: their files are read like the newest
+    Conversion[] conversions; // of older versions; null: their files are read like the newest
     Function1[] older; // Spark's readers for them
     Vectors vectors; // reads deleted positions in other objects
     SQLMetric[] counters; // counters of Recent; null: not requested
@@ -36,31 +36,31 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
             InputFileBlockHolder.set(BlockFileSystem.file(file.toPath()).toUri().toString(),
                     BlockFileSystem.offset(file.toPath()) + file.start(), file.length());
         }
-        Form form = selection.version < 0 ? null : forms[selection.version];
-        Function1 reader = form == null ? newest : older[selection.version];
+        Conversion conversion = selection.version < 0 ? null : conversions[selection.version];
+        Function1 reader = conversion == null ? newest : older[selection.version];
         scala.collection.Iterator iterator = (scala.collection.Iterator) reader.apply(file);
         for (int i = 0; counted != null && i < counted.length; i++) {
             if (counters[i] != null) {
                 counters[i].add(counted[i]);
             }
         }
-        return vectorized ? columns(iterator, selection, form) : rows(iterator, selection, form);
+        return vectorized ? columns(iterator, selection, conversion) : rows(iterator, selection, conversion);
     }
 
-    private Object columns(scala.collection.Iterator iterator, Selection selection, Form form) {
+    private Object columns(scala.collection.Iterator iterator, Selection selection, Conversion conversion) {
         ParquetFileReader file = Internals.file(iterator);
         PageDecompressor.serve(file);
         RowGroups groups = selection.isAll() ? null : RowGroups.before(iterator, file, selection);
         DecimalPages.before(iterator, file);
         boolean untouched = groups == null || groups.isExact();
-        if (untouched && form == null && batches) {
+        if (untouched && conversion == null && batches) {
             return iterator;
         }
-        LiveBatches live = new LiveBatches(iterator, untouched ? null : groups, selection, form);
+        LiveBatches live = new LiveBatches(iterator, untouched ? null : groups, selection, conversion);
         return batches ? (Object) live : new RowsOfBatches(live);
     }
 
-    private Object rows(scala.collection.Iterator iterator, Selection selection, Form form) {
-        return new LiveRows(iterator, selection, form, required);
+    private Object rows(scala.collection.Iterator iterator, Selection selection, Conversion conversion) {
+        return new LiveRows(iterator, selection, conversion, required);
     }
 }

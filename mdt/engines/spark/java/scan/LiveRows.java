@@ -20,17 +20,17 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class LiveRows extends scala.collection.AbstractIterator implements Closeable {
     private final scala.collection.Iterator rows;
     private final Selection selection;
-    private final Form form; // null: the columns need no conversion
+    private final Conversion conversion; // null: the columns need no conversion
     private final int position; // of the column with a row's position
     private final UnsafeProjection projection; // to the requested columns
     private final StructType stored; // the schema that Spark's reader returns
     private InternalRow ready = null;
 
-    LiveRows(scala.collection.Iterator rows, Selection selection, Form form, StructType required) {
+    LiveRows(scala.collection.Iterator rows, Selection selection, Conversion conversion, StructType required) {
         this.rows = rows;
         this.selection = selection;
-        this.form = form;
-        StructType read = form == null ? required : form.stored;
+        this.conversion = conversion;
+        StructType read = conversion == null ? required : (StructType) conversion.stored;
         this.position = MdtParquet.position(read);
         this.stored = MdtParquet.numbered(read);
         this.projection = projection(required);
@@ -48,7 +48,7 @@ final class LiveRows extends scala.collection.AbstractIterator implements Closea
         while (ready == null && rows.hasNext()) {
             InternalRow row = (InternalRow) rows.next();
             if (selection.keeps((int) row.getLong(position))) {
-                ready = projection.apply(form == null ? row : newest(row));
+                ready = projection.apply(conversion == null ? row : newest(row));
             }
         }
         return ready != null;
@@ -68,7 +68,7 @@ final class LiveRows extends scala.collection.AbstractIterator implements Closea
         WritableColumnVector[] columns = OnHeapColumnVector.allocateColumns(1, stored);
         new RowToColumnConverter(stored).convert(row, columns);
         ColumnarBatch batch = new ColumnarBatch((ColumnVector[]) columns, 1);
-        return new ColumnarBatch(form.columns(batch), 1).getRow(0);
+        return new ColumnarBatch(conversion.columns(batch), 1).getRow(0);
     }
 
     public void close() throws IOException {

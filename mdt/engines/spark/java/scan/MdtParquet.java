@@ -10,7 +10,7 @@
 //                                                      PageDecompressor  decompresses pages
 //                                                      DecimalPages  converts decimals to integers
 //       MdtParquet                                     LiveBatches   removes deleted rows from batches of columns
-//         a function of Spark for each     ----->      Form          converts the columns of an older file to the newest
+//         a function of Spark for each     ----->      Conversion    converts the columns of an older file to the newest
 //         version of the table's columns             BlockFileSystem  presents a block in a log file as a file
 //       Affinity                                       FarStream      remote stores: footers from the executor's memory
 //         an executor for each file        ----->        Recent
@@ -40,7 +40,7 @@ import scala.collection.immutable.Map;
 public class MdtParquet extends ParquetFileFormat {
     static final String POSITION = "_tmp_metadata_row_index"; // Spark's reader fills a column of this name with row numbers
     private static final String BATCHES = "returning_batch"; // true if the scan takes batches of columns, false for rows
-    final transient Forms forms; // for the driver: executors get the Form of each version
+    final transient Forms forms; // for the driver: executors get the Conversion of each version
     private final transient FileSource source;
 
     MdtParquet(Forms forms, FileSource source) {
@@ -104,11 +104,11 @@ public class MdtParquet extends ParquetFileFormat {
         reader.newest = super.buildReaderWithPartitionValues(
                 session, data, partitions, vectorized ? required : numbered(required), filters, inner,
                 new Configuration(conf));
-        reader.forms = forms.of(required);
-        reader.older = new Function1[reader.forms.length];
-        for (int i = 0; i < reader.forms.length; i++) {
-            if (reader.forms[i] != null) {
-                StructType stored = reader.forms[i].stored; // old names may belong to other columns now: no filter
+        reader.conversions = forms.of(required);
+        reader.older = new Function1[reader.conversions.length];
+        for (int i = 0; i < reader.older.length; i++) {
+            if (reader.conversions[i] != null) {
+                StructType stored = (StructType) reader.conversions[i].stored; // old names may belong to other columns now: no filter
                 reader.older[i] = super.buildReaderWithPartitionValues(session, stored, partitions,
                         vectorized ? stored : numbered(stored), Scala.seq(), inner, new Configuration(conf)); // it stores the names of the columns that are read
             }

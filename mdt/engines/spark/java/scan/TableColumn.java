@@ -9,6 +9,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 final class TableColumn {
+    static final int ROW = -1; // id of the whole row, whose children are the columns
     final String name;
     final DataType type;
     final int id;
