@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -16,9 +17,7 @@ import scala.Option;
 
 final class FieldValues {
     private final Attribute column;
-    private final List paths = new ArrayList(); // for each field: its position in each struct on the path from the column
-    private final List keys = new ArrayList();
-    private final List values = new ArrayList();
+    private final List assignments = new ArrayList(); // of struct fields at any depth
 
     FieldValues(Attribute column) {
         this.column = column;
@@ -34,58 +33,52 @@ final class FieldValues {
     }
 
     void add(Expression field, Expression value) {
-        List path = new ArrayList();
-        for (Expression each = field; each instanceof GetStructField; each = ((GetStructField) each).child()) {
-            path.add(0, ((GetStructField) each).ordinal());
-        }
-        paths.add(path);
-        keys.add(field);
-        values.add(value);
+        assignments.add(new Assignment(field, value));
     }
 
     /** Returns the value of the whole column. */
     Expression whole(SQLConf conf) {
-        List indexes = new ArrayList();
-        for (int i = 0; i < paths.size(); i++) {
-            indexes.add(i);
-        }
-        return with(column, indexes, 0, conf);
+        return with(column, conf);
     }
 
-    /** Returns a struct with new values. indexes: numbers of the values in it; depth: of the struct below the column. */
-    private Expression with(Expression struct, List indexes, int depth, SQLConf conf) {
+    /** Returns a struct with new values. */
+    private Expression with(Expression struct, SQLConf conf) {
         StructField[] fields = ((StructType) struct.dataType()).fields();
         List parts = new ArrayList();
         for (int place = 0; place < fields.length; place++) {
-            List inside = new ArrayList();
-            for (Object index : indexes) {
-                List path = (List) paths.get((Integer) index);
-                if ((Integer) path.get(depth) == place) {
-                    inside.add(index);
-                }
-            }
             parts.add(Literal$.MODULE$.apply(fields[place].name()));
-            parts.add(field(new GetStructField(struct, place, Option.apply(fields[place].name())), inside, depth, conf));
+            parts.add(field(new GetStructField(struct, place, Option.apply(fields[place].name())), conf));
         }
         return new CreateNamedStruct(Scala.seq(parts));
     }
 
-    private Expression field(Expression oldValue, List indexes, int depth, SQLConf conf) {
-        if (indexes.isEmpty()) {
-            return oldValue;
-        }
-        int first = (Integer) indexes.get(0);
+    private Expression field(Expression oldValue, SQLConf conf) {
+        List inside = new ArrayList();
         boolean isWhole = false;
-        for (Object index : indexes) {
-            isWhole |= ((List) paths.get((Integer) index)).size() == depth + 1;
+        for (Object item : assignments) {
+            Expression key = ((Assignment) item).key();
+            if (isWithin(key, oldValue)) {
+                inside.add(item);
+                isWhole |= key.semanticEquals(oldValue);
+            }
         }
         if (!isWhole) {
-            return with(oldValue, indexes, depth + 1, conf);
+            return inside.isEmpty() ? oldValue : with(oldValue, conf);
         }
-        String name = ((Expression) keys.get(first)).sql();
-        if (indexes.size() > 1) {
+        Assignment first = (Assignment) inside.get(0);
+        String name = first.key().sql();
+        if (inside.size() > 1) {
             throw new Invalid(name + " is set twice");
         }
-        return Assignments.cast((Expression) values.get(first), name, oldValue.dataType(), conf);
+        return Assignments.cast(first.value(), name, oldValue.dataType(), conf);
+    }
+
+    /** Returns true if a struct field is another one, or a part of it. */
+    private static boolean isWithin(Expression field, Expression other) {
+        Expression each = field;
+        while (each instanceof GetStructField && !each.semanticEquals(other)) {
+            each = ((GetStructField) each).child();
+        }
+        return each instanceof GetStructField;
     }
 }
