@@ -74,18 +74,19 @@ final class CatalystJson {
         } else if (expression instanceof Like) {
             node.put("escape", String.valueOf(((Like) expression).escapeChar()));
         }
-        node.put("children", list(expression instanceof And || expression instanceof Or ? flat(expression) : Scala.list(expression.children())));
+        boolean isChain = expression instanceof And || expression instanceof Or;
+        node.put("children", list(isChain ? operands(expression, expression.getClass()) : Scala.list(expression.children())));
         return node;
     }
 
-    /** Returns the operands of a chain of And, or of Or, which may be too deep for recursion. */
-    private static List flat(Expression top) {
+    /** Returns the operands of a chain of And, or of Or, which may be too deep for recursion; other expressions alone. */
+    static List operands(Expression top, Class kind) {
         List operands = new ArrayList();
         ArrayDeque open = new ArrayDeque();
         open.push(top);
         while (!open.isEmpty()) {
             Expression expression = (Expression) open.pop();
-            if (expression.getClass() == top.getClass()) {
+            if (expression.getClass() == kind) {
                 open.push(expression.children().apply(1));
                 open.push(expression.children().apply(0));
             } else {

@@ -8,6 +8,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
@@ -57,8 +58,8 @@ final class Assignments {
     }
 
     /**
-     * Returns the assignments without fixed columns, whose new values must equal the old. equal: pairs of expressions
-     * that are known to be equal.
+     * Returns the assignments without fixed columns, whose new values must equal the old. equal: known equalities, of
+     * EqualTo.
      */
     static Map settable(Map assignments, Target target, List fixed, List equal) {
         Map settable = new LinkedHashMap(assignments);
@@ -78,8 +79,8 @@ final class Assignments {
             return true;
         }
         for (Object item : equal) {
-            List pair = (List) item;
-            if (((Expression) pair.get(0)).semanticEquals(column) && ((Expression) pair.get(1)).semanticEquals(value)) {
+            EqualTo pair = (EqualTo) item;
+            if (pair.left().semanticEquals(column) && pair.right().semanticEquals(value)) {
                 return true;
             }
         }

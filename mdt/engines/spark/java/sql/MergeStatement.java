@@ -5,7 +5,6 @@
 package mdt.spark;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -45,7 +44,7 @@ public final class MergeStatement extends Statement {
     private final boolean readsTable; // in the source or in subqueries
     private final List[] actions = new List[3];
     private final List[] assignments = new List[3]; // a map per action; empty for a delete
-    private final List equal = new ArrayList(); // pairs of a table column and an equal source expression
+    private final List equal = new ArrayList(); // of EqualTo, with a table column on the left and a source expression on the right
     private final List otherConditions = new ArrayList(); // the other parts of the condition
     private List on;
     private List partitionBy;
@@ -67,10 +66,8 @@ public final class MergeStatement extends Statement {
         read(MATCHED, Scala.list(statement.matchedActions()));
         read(NEW, Scala.list(statement.notMatchedActions()));
         read(ALONE, Scala.list(statement.notMatchedBySourceActions()));
-        List parts = new ArrayList();
-        split(condition, parts);
-        for (Object part : parts) {
-            List pair = equality((Expression) part);
+        for (Object part : CatalystJson.operands(condition, And.class)) {
+            EqualTo pair = equality(part);
             (pair == null ? otherConditions : equal).add(pair == null ? part : pair);
         }
     }
@@ -89,26 +86,21 @@ public final class MergeStatement extends Statement {
         }
     }
 
-    private static void split(Expression condition, List parts) {
-        if (condition instanceof And) {
-            split(((And) condition).left(), parts);
-            split(((And) condition).right(), parts);
-        } else {
-            parts.add(condition);
-        }
-    }
-
-    /** Returns a table column and an equal source expression, or null for other conditions. */
-    private List equality(Expression part) {
+    /** Returns the equality of a table column and a source expression, in this order, or null for other conditions. */
+    private EqualTo equality(Object part) {
         if (!(part instanceof EqualTo)) {
             return null;
         }
-        Expression left = ((EqualTo) part).left();
-        Expression right = ((EqualTo) part).right();
-        if (isColumn(left) && isOfSource(right)) {
-            return Arrays.asList(left, right);
+        EqualTo pair = (EqualTo) part;
+        if (isColumn(pair.left()) && isOfSource(pair.right())) {
+            return pair;
         }
-        return isColumn(right) && isOfSource(left) ? Arrays.asList(right, left) : null;
+        return isColumn(pair.right()) && isOfSource(pair.left()) ? new EqualTo(pair.right(), pair.left()) : null;
+    }
+
+    /** Returns the name of the table column of an equality. */
+    private static String name(Object pair) {
+        return ((Attribute) ((EqualTo) pair).left()).name();
     }
 
     private boolean isColumn(Expression expression) {
@@ -127,7 +119,7 @@ public final class MergeStatement extends Statement {
         partitionBy = partition;
         List keyNames = new ArrayList();
         for (Object pair : equal) {
-            String name = ((Attribute) ((List) pair).get(0)).name();
+            String name = name(pair);
             if (keyNames.contains(name) || !key.contains(name) && !partition.contains(name)) {
                 return null;
             }
@@ -143,12 +135,10 @@ public final class MergeStatement extends Statement {
         for (int i = 0; i < actions[kind].size(); i++) {
             read.add(condition(kind, i));
             Map values = new LinkedHashMap((Map) assignments[kind].get(i));
-            for (Object item : equal) { // values that the table already has need not be read
-                List pair = (List) item;
-                String name = ((Attribute) pair.get(0)).name();
-                Expression value = (Expression) values.get(name);
-                if (value != null && value.semanticEquals((Expression) pair.get(0))) {
-                    values.remove(name);
+            for (Object pair : equal) { // values that the table already has need not be read
+                Expression value = (Expression) values.get(name(pair));
+                if (value != null && value.semanticEquals(((EqualTo) pair).left())) {
+                    values.remove(name(pair));
                 }
             }
             read.addAll(values.values());
@@ -174,9 +164,8 @@ public final class MergeStatement extends Statement {
         this.on = on;
         this.byKey = byKey;
         Map keys = new LinkedHashMap();
-        for (Object item : equal) {
-            List pair = (List) item;
-            keys.put(((Attribute) pair.get(0)).name(), pair.get(1));
+        for (Object pair : equal) {
+            keys.put(name(pair), ((EqualTo) pair).right());
         }
         isNamed = otherConditions.isEmpty() && equal.size() == on.size() && keys.keySet().containsAll(on);
         for (int i = 0; !byKey && isNamed && i < on.size(); i++) { // nulls are not equal here, but are equal in partition columns when edits are applied
@@ -226,8 +215,8 @@ public final class MergeStatement extends Statement {
         }
         LogicalPlan filtered = table;
         for (Object item : equal) {
-            List pair = (List) item;
-            Expression among = FewRows.among(target.session(), (Attribute) pair.get(0), (Expression) pair.get(1), fewRows);
+            EqualTo pair = (EqualTo) item;
+            Expression among = FewRows.among(target.session(), (Attribute) pair.left(), pair.right(), fewRows);
             filtered = among == null ? filtered : new Filter(among, filtered);
         }
         return filtered;
@@ -252,10 +241,9 @@ public final class MergeStatement extends Statement {
 
     /** Returns the source expression for a column in ON. */
     private Expression said(String column) {
-        for (Object item : equal) {
-            List pair = (List) item;
-            if (((Attribute) pair.get(0)).name().equals(column)) {
-                return (Expression) pair.get(1);
+        for (Object pair : equal) {
+            if (name(pair).equals(column)) {
+                return ((EqualTo) pair).right();
             }
         }
         throw new IllegalArgumentException(column);
