@@ -3,6 +3,7 @@ package mdt.spark;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
@@ -42,9 +43,7 @@ final class Answered {
             return null;
         }
         List values = new ArrayList(Arrays.asList(answers));
-        while (values.remove(null)) {
-            continue; // null equals nothing
-        }
+        values.removeAll(Collections.singleton(null)); // null equals nothing
         if (values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX) {
             List literals = new ArrayList(values.size());
             for (Object value : values) {
@@ -83,12 +82,8 @@ final class Answered {
 
     private static Expression between(Expression key, List values, DataType type) {
         Ordering order = TypeUtils.getInterpretedOrdering(type);
-        Object least = values.get(0);
-        Object most = least;
-        for (int i = 1; i < values.size(); i++) {
-            least = order.compare(values.get(i), least) < 0 ? values.get(i) : least;
-            most = order.compare(values.get(i), most) > 0 ? values.get(i) : most;
-        }
-        return new And(new GreaterThanOrEqual(key, new Literal(least, type)), new LessThanOrEqual(key, new Literal(most, type)));
+        Literal least = new Literal(Collections.min(values, order), type);
+        Literal most = new Literal(Collections.max(values, order), type);
+        return new And(new GreaterThanOrEqual(key, least), new LessThanOrEqual(key, most));
     }
 }

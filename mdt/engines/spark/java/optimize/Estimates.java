@@ -4,6 +4,7 @@ package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
@@ -80,21 +81,17 @@ final class Estimates {
         for (Object column : columns(leaf)) {
             names.add(((AttributeReference) column).name());
         }
-        List question = new ArrayList();
-        question.add(source);
-        question.add("\"estimate\":" + Json.text(names) + ",\"keys\":" + Json.text(keys) + ",\"histograms\":"
+        return Arrays.asList(source, "\"estimate\":" + Json.text(names) + ",\"keys\":" + Json.text(keys) + ",\"histograms\":"
                 + conf.histogramEnabled() + ",\"filters\":"
                 + FileSource.json(EmptyReplacement.normalized(node instanceof Filter ? (Filter) node : null)));
-        return question;
     }
 
     /** Returns the columns of a relation that need statistics. None if Spark's cost model is off. */
     List columns(LogicalRelation leaf) {
         List columns = new ArrayList();
-        List output = Scala.list(leaf.output());
-        for (int i = 0; costs && i < output.size(); i++) {
-            AttributeReference column = (AttributeReference) output.get(i);
-            if (references.all.contains(column) && Measures.has(column.dataType())) {
+        for (Object item : Scala.list(leaf.output())) {
+            AttributeReference column = (AttributeReference) item;
+            if (costs && references.all.contains(column) && Measures.has(column.dataType())) {
                 columns.add(column);
             }
         }

@@ -1,7 +1,6 @@
 // The path from a join key down to the relation that its values come from, and the question to put there.
 package mdt.spark;
 
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
@@ -82,12 +81,12 @@ final class Lineage {
     private LogicalPlan belowAggregate(Aggregate aggregate, Expression key) {
         Expression below = unnamed(key, aggregate.aggregateExpressions());
         List grouping = Scala.list(aggregate.groupingExpressions());
-        if (holdsAggregate(below)) {
+        if (AggregateExpression.containsAggregate(below)) {
             return null;
         }
-        for (Object item : leaves(below)) {
+        for (Object item : Scala.list(below.collectLeaves())) {
             Expression leaf = (Expression) item;
-            boolean grouped = false;
+            boolean grouped = leaf.foldable();
             for (Object expression : grouping) {
                 grouped |= ((Expression) expression).semanticEquals(leaf);
             }
@@ -130,24 +129,6 @@ final class Lineage {
                 return null;
             }
         });
-    }
-
-    static boolean holdsAggregate(Expression key) {
-        boolean holds = false;
-        for (Object node : Nodes.of(key)) {
-            holds |= node instanceof AggregateExpression;
-        }
-        return holds;
-    }
-
-    private static List leaves(Expression key) {
-        List leaves = new ArrayList();
-        for (Object leaf : Scala.list(key.collectLeaves())) {
-            if (!((Expression) leaf).foldable()) {
-                leaves.add(leaf);
-            }
-        }
-        return leaves;
     }
 
     static boolean allDeterministic(Seq expressions) {

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -58,7 +59,7 @@ public class TotalsRule extends QueryRule {
     private static LogicalPlan row(Expression[] expressions, JsonNode answer) {
         for (int i = 0; i < expressions.length; i++) {
             expressions[i] = (Expression) expressions[i].transform(new Totals(answer));
-            if (Lineage.holdsAggregate(expressions[i])) {
+            if (AggregateExpression.containsAggregate(expressions[i])) {
                 return null; // a value is missing from the answer
             }
         }

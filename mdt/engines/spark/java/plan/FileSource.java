@@ -5,7 +5,7 @@ package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.ByteBuffer;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -133,9 +133,7 @@ final class FileSource {
 
     /** Asks Python for a value with at least count matching rows at or before it, or null if none is known. */
     JsonNode bound(Pin pin, Seq filters, Expression column, boolean descending, boolean nullsFirst, int count) {
-        List columns = new ArrayList();
-        columns.add(column);
-        return told(pin, "\"top\":" + count + ",\"by\":" + CatalystJson.array(columns) + ",\"descending\":" + descending
+        return told(pin, "\"top\":" + count + ",\"by\":" + CatalystJson.array(Arrays.asList(column)) + ",\"descending\":" + descending
                 + ",\"nulls_first\":" + nullsFirst, filters);
     }
 
