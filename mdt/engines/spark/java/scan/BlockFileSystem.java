@@ -73,11 +73,6 @@ public class BlockFileSystem extends FileSystem {
         return Long.parseLong(block.getParent().getName().split("-")[index]);
     }
 
-    public void initialize(URI name, Configuration conf) throws IOException {
-        super.initialize(name, conf);
-        setConf(conf);
-    }
-
     public String getScheme() {
         return SCHEME;
     }

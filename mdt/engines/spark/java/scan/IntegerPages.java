@@ -63,7 +63,7 @@ final class IntegerPages implements PageReader {
                     page.getRlEncoding(), page.getDlEncoding(), page.getValueEncoding());
         }
         return new DataPageV1(bytes, page.getValueCount(), (int) bytes.size(), (Long) page.getFirstRowIndex().get(),
-                ((Integer) page.getIndexRowCount().orElse(Integer.valueOf(-1))).intValue(), page.getStatistics(),
+                (Integer) page.getIndexRowCount().orElse(-1), page.getStatistics(),
                 page.getRlEncoding(), page.getDlEncoding(), page.getValueEncoding());
     }
 
@@ -100,9 +100,7 @@ final class IntegerPages implements PageReader {
         }
         int count = valueBytes / length;
         ByteBuffer target = ByteBuffer.wrap(new byte[first + count * width]).order(ByteOrder.LITTLE_ENDIAN);
-        for (int i = 0; i < first; i++) {
-            target.put(i, source.get(i));
-        }
+        target.put(0, source, 0, first);
         int unused = Long.SIZE - Byte.SIZE * length; // unused upper bits of the eight bytes that end with a number
         int lead = Long.BYTES - length;
         for (int i = 0, offset = first, put = first; i < count; i++, offset += length, put += width) {

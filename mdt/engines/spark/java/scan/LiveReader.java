@@ -44,7 +44,7 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
                 counters[i].add(counted[i]);
             }
         }
-        return vectorized ? columns(iterator, selection, conversion) : rows(iterator, selection, conversion);
+        return vectorized ? columns(iterator, selection, conversion) : new LiveRows(iterator, selection, conversion, required);
     }
 
     private Object columns(scala.collection.Iterator iterator, Selection selection, Conversion conversion) {
@@ -58,9 +58,5 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
         }
         LiveBatches live = new LiveBatches(iterator, untouched ? null : groups, selection, conversion);
         return batches ? (Object) live : new RowsOfBatches(live);
-    }
-
-    private Object rows(scala.collection.Iterator iterator, Selection selection, Conversion conversion) {
-        return new LiveRows(iterator, selection, conversion, required);
     }
 }

@@ -31,8 +31,8 @@ final class LiveRows extends scala.collection.AbstractIterator implements Closea
         this.selection = selection;
         this.conversion = conversion;
         StructType read = conversion == null ? required : (StructType) conversion.stored;
-        this.position = MdtParquet.position(read);
         this.stored = MdtParquet.numbered(read);
+        this.position = stored.fieldIndex(MdtParquet.POSITION);
         this.projection = projection(required);
     }
 

@@ -24,18 +24,13 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetUtils;
 import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.LongType$;
-import org.apache.spark.sql.types.MapType;
-import org.apache.spark.sql.types.Metadata;
-import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.Function1;
 import scala.Option;
 import scala.collection.immutable.Map;
+import scala.runtime.AbstractFunction1;
 
 public class MdtParquet extends ParquetFileFormat {
     static final String POSITION = "_tmp_metadata_row_index"; // Spark's reader fills a column of this name with row numbers
@@ -118,39 +113,15 @@ public class MdtParquet extends ParquetFileFormat {
 
     /** Returns true if a type contains floating-point numbers. */
     private static boolean holdsFloats(DataType type) {
-        if (type instanceof ArrayType) {
-            return holdsFloats(((ArrayType) type).elementType());
-        }
-        if (type instanceof MapType) {
-            return holdsFloats(((MapType) type).keyType()) || holdsFloats(((MapType) type).valueType());
-        }
-        if (type instanceof StructType) {
-            for (StructField field : ((StructType) type).fields()) {
-                if (holdsFloats(field.dataType())) {
-                    return true;
-                }
+        return type.existsRecursively(new AbstractFunction1() {
+            public Object apply(Object each) {
+                return JsonValue.isFloating((DataType) each);
             }
-            return false;
-        }
-        return type instanceof FloatType || type instanceof DoubleType;
+        });
     }
 
     /** Returns the columns including the column of row numbers, which is appended if it is missing. */
     static StructType numbered(StructType columns) {
-        if (position(columns) < columns.length()) {
-            return columns;
-        }
-        return columns.add(new StructField(POSITION, LongType$.MODULE$, true, Metadata.empty()));
-    }
-
-    /** Returns the index of the column of row numbers, or the number of columns if it is missing. */
-    static int position(StructType columns) {
-        String[] names = columns.fieldNames();
-        for (int i = 0; i < names.length; i++) {
-            if (names[i].equals(POSITION)) {
-                return i;
-            }
-        }
-        return names.length;
+        return columns.getFieldIndex(POSITION).isDefined() ? columns : columns.add(POSITION, DataTypes.LongType);
     }
 }
