@@ -39,6 +39,20 @@ final class Reply {
         return values;
     }
 
+    /** Reads count texts: the end of each, then all in UTF-8. */
+    static String[] texts(ByteBuffer bytes, int count) {
+        int[] ends = ints(bytes, count);
+        int begin = bytes.arrayOffset() + bytes.position();
+        int end = 0;
+        String[] texts = new String[count];
+        for (int i = 0; i < count; i++) {
+            texts[i] = new String(bytes.array(), begin + end, ends[i] - end, StandardCharsets.UTF_8);
+            end = ends[i];
+        }
+        bytes.position(bytes.position() + end);
+        return texts;
+    }
+
     /** Reads count int64. */
     static long[] longs(ByteBuffer bytes, int count) {
         long[] values = new long[count];

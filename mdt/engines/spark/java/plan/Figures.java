@@ -3,8 +3,8 @@
 package mdt.spark;
 
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.execution.metric.SQLMetric;
@@ -21,17 +21,9 @@ final class Figures {
     /** milliseconds: duration of the call. */
     Figures(ByteBuffer bytes, long milliseconds) {
         int count = bytes.getInt();
-        this.numbers = new long[count + 1];
-        System.arraycopy(Reply.longs(bytes, count), 0, numbers, 0, count);
-        this.units = new int[count + 1];
-        System.arraycopy(Reply.ints(bytes, count), 0, units, 0, count);
-        int[] ends = Reply.ints(bytes, count);
-        this.names = new String[count + 1];
-        for (int i = 0; i < count; i++) {
-            byte[] name = new byte[ends[i] - (i == 0 ? 0 : ends[i - 1])];
-            bytes.get(name);
-            names[i] = new String(name, StandardCharsets.UTF_8);
-        }
+        this.numbers = Arrays.copyOf(Reply.longs(bytes, count), count + 1);
+        this.units = Arrays.copyOf(Reply.ints(bytes, count), count + 1);
+        this.names = (String[]) Arrays.copyOf(Reply.texts(bytes, count), count + 1);
         names[count] = "time to plan the scan";
         numbers[count] = milliseconds;
         units[count] = MILLISECONDS;

@@ -5,7 +5,6 @@ package mdt.spark;
 
 import java.net.URI;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -64,11 +63,9 @@ final class FileList {
         int[] footerCrcs = Reply.ints(reply, count);
         int[] versions = Reply.ints(reply, count);
         int[] nowDead = Reply.ints(reply, count);
-        int[] uriEnds = Reply.ints(reply, count);
-        int uris = reply.position() + reply.arrayOffset();
+        String[] uris = Reply.texts(reply, count);
         for (int i = 0; i < count; i++) {
-            int start = i == 0 ? 0 : uriEnds[i - 1];
-            String uri = new String(reply.array(), uris + start, uriEnds[i] - start, StandardCharsets.UTF_8);
+            String uri = uris[i];
             boolean isFooterCached = cached && footerBytes[i] > 0;
             if (offsets[i] >= 0 || isFooterCached) {
                 uri = BlockFileSystem.path(uri, Math.max(0L, offsets[i]), sizes[i], fileBytes[i],
@@ -157,11 +154,9 @@ final class FileList {
     private static String[] objects(ByteBuffer reply) {
         String[] objects = new String[reply.getInt()];
         long[] bytes = Reply.longs(reply, objects.length);
-        int[] ends = Reply.ints(reply, objects.length);
+        String[] uris = Reply.texts(reply, objects.length);
         for (int i = 0; i < objects.length; i++) {
-            byte[] uri = new byte[ends[i] - (i == 0 ? 0 : ends[i - 1])];
-            reply.get(uri);
-            objects[i] = Vectors.object(new String(uri, StandardCharsets.UTF_8), bytes[i]);
+            objects[i] = Vectors.object(uris[i], bytes[i]);
         }
         return objects;
     }
