@@ -73,11 +73,7 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
         }
         return (LogicalPlan) plan.transformUp(new Replacement() {
             Object of(Object node) {
-                if (!(node instanceof LogicalRelation)) {
-                    return null;
-                }
-                LogicalRelation leaf = (LogicalRelation) node;
-                return leaf.copy(leaf.relation(), leaf.output(), leaf.catalogTable(), true, leaf.stream());
+                return node instanceof LogicalRelation ? Scala.copied((LogicalRelation) node, "isStreaming", true) : null;
             }
         });
     }

@@ -187,8 +187,7 @@ public class CommandRule extends Rule {
 
     /** Returns a table with another option, or the same table if the value is null. */
     private static CatalogTable with(CatalogTable table, String option, String value) {
-        return value == null ? table : (CatalogTable) Scala.copied(table, "storage",
-                Scala.copied(table.storage(), "properties", Scala.with(table.storage().properties(), option, value)));
+        return value == null ? table : Tables.with(table, Scala.with(table.storage().properties(), option, value));
     }
 
     /** Returns the NOT NULL columns as JSON, or null if there are none. */

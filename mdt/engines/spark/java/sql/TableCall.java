@@ -93,8 +93,8 @@ final class TableCall extends SqlCommand {
      */
     private void enter(SparkSession session, List answer) {
         if (((String) answer.get(0)).isEmpty()) {
-            Object storage = Scala.copied(table.storage(), "properties", without(table.storage().properties(), answer));
-            Object left = Scala.copied(Scala.copied(table, "storage", storage), "properties", without(table.properties(), answer));
+            CatalogTable fewer = Tables.with(table, without(table.storage().properties(), answer));
+            Object left = Scala.copied(fewer, "properties", without(table.properties(), answer));
             if (!left.equals(table)) {
                 session.sessionState().catalog().alterTable((CatalogTable) left);
             }

@@ -45,8 +45,12 @@ final class Tables {
         for (String option : machineOptions) {
             left = Scala.without(left, option);
         }
-        return machineOptions.length == 0 ? table
-                : (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", left));
+        return machineOptions.length == 0 ? table : with(table, left);
+    }
+
+    /** Returns a table with other options. */
+    static CatalogTable with(CatalogTable table, Map options) {
+        return (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", options));
     }
 
     /** Refuses a new table with options of the machine in its entry. */

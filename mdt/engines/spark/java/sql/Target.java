@@ -90,7 +90,7 @@ final class Target {
         final BaseRelation rows = MdtSource.relation(session, Scala.with(options, "as_of", String.valueOf(seq)), null);
         return (LogicalPlan) reading.transformDownWithSubqueries(new Replacement() {
             Object of(Object each) {
-                return isRead(each, root) ? copied(current((LogicalRelation) each, rows), rows) : null;
+                return isRead(each, root) ? Scala.copied(current((LogicalRelation) each, rows), "relation", rows) : null;
             }
         });
     }
@@ -145,13 +145,9 @@ final class Target {
         final BaseRelation blank = new BlankRelation(table.sparkSession(), table.dataSchema());
         return (LogicalPlan) plan.transformDown(new Replacement() {
             Object of(Object each) {
-                return each == node ? copied(node, blank) : null;
+                return each == node ? Scala.copied(node, "relation", blank) : null;
             }
         });
-    }
-
-    private static LogicalRelation copied(LogicalRelation node, BaseRelation relation) {
-        return node.copy(relation, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
     }
 
     /** Refreshes Spark's cache of the table. */
