@@ -50,19 +50,13 @@ final class Constants {
     /** Returns the values of expressions as text, null for null. Refuses columns and named arguments. */
     static List texts(SparkSession session, List expressions) {
         List texts = new ArrayList();
-        List columns = new ArrayList();
-        for (int i = 0; i < expressions.size(); i++) {
-            Expression expression = (Expression) expressions.get(i);
+        for (Object item : expressions) {
+            Expression expression = (Expression) item;
             if (!expression.references().isEmpty() || expression instanceof NamedArgumentExpression) {
                 throw new Invalid(expression.sql() + " is not a constant");
             }
-            Expression text = new Cast(expression, DataTypes.StringType, Option.empty());
-            columns.add(Edits.named(text, "c" + i));
+            texts.add(Edits.named(new Cast(expression, DataTypes.StringType, Option.empty()), "text"));
         }
-        Row row = of(session, Scala.seq(columns));
-        for (int i = 0; i < expressions.size(); i++) {
-            texts.add(row.get(i));
-        }
-        return texts;
+        return Scala.list(of(session, Scala.seq(texts)).toSeq());
     }
 }

@@ -74,7 +74,7 @@ final class Names {
 
     private LogicalPlan own(UnresolvedRelation relation) {
         CatalogTable entry = Tables.entry(session, Scala.list(relation.multipartIdentifier()));
-        CatalogTable ownEntry = entry == null ? null : Tables.own(session, entry);
+        CatalogTable ownEntry = Tables.own(session, entry);
         return ownEntry == entry ? null : new SubqueryAlias(Tables.alias(ownEntry),
                 new UnresolvedCatalogRelation(ownEntry, relation.clearWritePrivileges().options(), relation.isStreaming()));
     }

@@ -5,6 +5,7 @@
 package mdt.spark;
 
 import java.net.URI;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -41,12 +42,12 @@ final class SavedTable {
             return null;
         }
         List partitionBy = PartitionValues.partitionBy(session, existing);
-        List partitionColumns = Scala.list(saved.tableDesc().partitionColumnNames());
-        for (int i = 0; i < partitionColumns.size(); i++) {
-            if (partitionColumns.size() != partitionBy.size()
-                    || !partitionBy.get(i).equals(Tables.column(session, partitionBy, (String) partitionColumns.get(i)))) {
-                return null; // refused by Spark
-            }
+        List partitionColumns = new ArrayList();
+        for (Object column : Scala.list(saved.tableDesc().partitionColumnNames())) {
+            partitionColumns.add(Tables.column(session, partitionBy, (String) column));
+        }
+        if (!partitionColumns.equals(partitionBy)) {
+            return null; // refused by Spark
         }
         return Scala.copied(saved, "tableDesc", Scala.copied(saved.tableDesc(), "partitionColumnNames", Scala.seq()));
     }

@@ -2,6 +2,7 @@
 // spark.sql is called. EXPLAIN does not run it.
 package mdt.spark;
 
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.RowFactory;
@@ -35,12 +36,11 @@ public abstract class SqlCommand extends ExternalCommandExecutor {
 
     /** Returns the row of counts in an answer of Python. */
     static List counted(Object answer) {
-        String[] texts = Python.texts(answer);
-        Object[] counts = new Object[texts.length];
-        for (int i = 0; i < texts.length; i++) {
-            counts[i] = Long.valueOf(texts[i]);
+        List counts = new ArrayList();
+        for (String text : Python.texts(answer)) {
+            counts.add(Long.valueOf(text));
         }
-        return Collections.singletonList(RowFactory.create(counts));
+        return Collections.singletonList(RowFactory.create(counts.toArray()));
     }
 
     /** Executes the statement, once, and returns the rows of the result. */

@@ -25,8 +25,7 @@ final class Tables {
 
     /** Returns an mdt table without options of the machine, or null if there is none of that name. */
     static CatalogTable named(SparkSession session, TableIdentifier name) {
-        CatalogTable table = entry(session, name);
-        return table == null ? null : own(session, table);
+        return own(session, entry(session, name));
     }
 
     private static CatalogTable entry(SparkSession session, TableIdentifier name) {
@@ -38,8 +37,11 @@ final class Tables {
         }
     }
 
-    /** Returns a table without the options of the machine in its catalog entry. */
+    /** Returns a table, or null for null, without the options of the machine in its catalog entry. */
     static CatalogTable own(SparkSession session, CatalogTable table) {
+        if (table == null) {
+            return null;
+        }
         Map left = table.storage().properties();
         String[] machineOptions = ofMachine(session, table.identifier().unquotedString(), table);
         for (String option : machineOptions) {
@@ -87,8 +89,7 @@ final class Tables {
 
     /** As above, for the parts of a name in a query. */
     static CatalogTable named(SparkSession session, List parts) {
-        CatalogTable table = entry(session, parts);
-        return table == null ? null : own(session, table);
+        return own(session, entry(session, parts));
     }
 
     /** Returns an mdt table as the catalog has it, or null if there is none of that name. */
