@@ -16,7 +16,7 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegerType;
-import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
@@ -27,10 +27,9 @@ final class JsonValue {
 
     /** Returns true if values of a type can be converted. Floating-point zeros lose their sign. */
     static boolean can(DataType type) {
-        return type instanceof BooleanType || type instanceof ByteType || type instanceof ShortType
-                || type instanceof IntegerType || type instanceof LongType || type instanceof DateType
-                || type instanceof TimestampType || type instanceof TimestampNTZType || type instanceof DecimalType
-                || isFloating(type) || type instanceof BinaryType || type.equals(DataTypes.StringType);
+        return type instanceof NumericType || type instanceof DateType || type instanceof TimestampType
+                || type instanceof TimestampNTZType || type instanceof BooleanType || type instanceof BinaryType
+                || type.equals(DataTypes.StringType);
     }
 
     static boolean isFloating(DataType type) {

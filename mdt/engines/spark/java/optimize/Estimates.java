@@ -6,7 +6,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,7 +21,6 @@ final class Estimates {
     private final References references;
     private final SQLConf conf;
     private final List questions = new ArrayList(); // in the form of FileSource.estimates
-    private final Map places = new HashMap(); // question -> its index
     private final Map questionIndexes = new IdentityHashMap(); // node -> the index of its question
     private final Set below = Collections.newSetFromMap(new IdentityHashMap()); // relations below a filter that was visited before
     private final JsonNode answer;
@@ -54,11 +52,10 @@ final class Estimates {
             below.add(leaf);
         }
         List question = question(leaf, node);
-        if (!places.containsKey(question)) {
-            places.put(question, questions.size());
+        if (!questions.contains(question)) {
             questions.add(question);
         }
-        questionIndexes.put(node, places.get(question));
+        questionIndexes.put(node, questions.indexOf(question));
     }
 
     /** Returns the estimates for the relation of a node of the plan, or null. */

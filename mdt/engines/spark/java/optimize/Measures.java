@@ -18,17 +18,13 @@ import org.apache.spark.sql.catalyst.plans.logical.HistogramBin;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils;
 import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.NumericType;
-import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.TimestampNTZType;
 import scala.Option;
 import scala.Tuple2;
 import scala.collection.immutable.Seq;
@@ -80,8 +76,7 @@ final class Measures {
 
     /** Returns true if Spark's cost model supports statistics of a type. It fails for other types. */
     static boolean has(DataType type) {
-        return type instanceof NumericType || type instanceof DateType || type instanceof TimestampType
-                || type instanceof BooleanType || type instanceof BinaryType || type.equals(DataTypes.StringType);
+        return JsonValue.can(type) && !(type instanceof TimestampNTZType);
     }
 
     private static ColumnStat column(JsonNode estimate, DataType type, boolean histograms) {

@@ -5,6 +5,7 @@ package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
@@ -110,15 +111,15 @@ final class FileSource {
      * text. Returns a list of answers, or null.
      */
     static JsonNode estimates(List questions) {
-        StringBuilder each = new StringBuilder();
-        for (int i = 0; i < questions.size(); i++) {
-            List question = (List) questions.get(i);
-            each.append(i > 0 ? "," : "").append("{\"planner\":").append(((FileSource) question.get(0)).number).append(",\"query\":\"")
-                    .append(QueryKey.unpinned()).append("\",").append(question.get(1)).append('}');
+        List each = new ArrayList();
+        for (Object item : questions) {
+            List question = (List) item;
+            each.add("{\"planner\":" + ((FileSource) question.get(0)).number
+                    + ",\"query\":\"" + QueryKey.unpinned() + "\"," + question.get(1) + "}");
         }
         try {
             Function planner = ((FileSource) ((List) questions.get(0)).get(0)).planner;
-            return Json.read(Reply.body((byte[]) Calls.call(planner, "{\"each\":[" + each + "]}")));
+            return Json.read(Reply.body((byte[]) Calls.call(planner, "{\"each\":" + each + "}")));
         } catch (RuntimeException failure) {
             return null;
         }
