@@ -23,6 +23,7 @@ import typer
 
 from mdt.errors import Invalid
 from mdt.schema.calendars import require_gregorian
+from mdt.schema.conform import refuse_repeated
 
 STANDARD = Path("-")
 """The name of standard input and output."""
@@ -60,7 +61,7 @@ def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
     files = [_copy_of_input() if file == STANDARD else file for file in files]
     schemas = [_columns(file, schema) for file in files]
     for file, columns in zip(files, schemas, strict=True):
-        _refuse_repeated(file, columns.names)
+        refuse_repeated(columns.names, f"{file}: ")
     try:
         together = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
@@ -68,13 +69,6 @@ def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
             f"the files have incompatible columns: {error}", hint="write them separately"
         ) from error
     return _pieces(files, schemas, together)
-
-
-def _refuse_repeated(file: Path, names: Sequence[str]) -> None:
-    """Raise Invalid if a file has two columns of one name."""
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise Invalid(f"{file} has two columns named {name!r}", hint="rename one of them")
 
 
 def schema_of(file: Path) -> pa.Schema:

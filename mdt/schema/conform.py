@@ -106,10 +106,11 @@ def _conform_column(
     )
 
 
-def refuse_repeated(names: Sequence[str]) -> None:
-    """Raise Invalid if a name occurs twice."""
+def refuse_repeated(names: Sequence[str], place: str = "") -> None:
+    """Raise Invalid, with a message that begins with ``place``, if a name occurs twice."""
     if len(set(names)) != len(names):
-        raise Invalid(f"repeated column names: {sorted({n for n in names if names.count(n) > 1})}")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise Invalid(f"{place}repeated column names: {repeated}", hint="rename one of them")
 
 
 def _name_problems(data_names: Sequence[str], table_names: Sequence[str]) -> Iterator[str]:

@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
     ]
     refused("incompatible columns", read_all, files, SCHEMA)
     (tmp_path / "b.csv").write_text("id,text,text\n1,a,b\n")
-    refused("b.csv has two columns named 'text'", read_all, [tmp_path / "b.csv"], SCHEMA)
+    refused("b.csv: repeated column names: ['text']", read_all, [tmp_path / "b.csv"], SCHEMA)
 
 
 def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path):
