@@ -325,10 +325,10 @@ class _TableLister(Lister):
         self.definition: TableDefinition | None = None
         self.log: Callable[[str], object] | None = None
         self._queries: dict[str, _Query] = {}
-        self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
-        self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_MAX)
+        self._views: OrderedDict[tuple[object, ...], SnapshotFiles] = OrderedDict()
+        self._plans: Recent[tuple[object, ...], ScanPlan] = Recent(_PLANS_MAX)
         self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_PLANS_MAX)
-        self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_MAX)
+        self._distinct_values: Recent[tuple[object, ...], int] = Recent(_DISTINCT_MAX)
         self._samples = Samples(metadata)
         self._lock = Lock()
 
@@ -370,14 +370,7 @@ class _TableLister(Lister):
     ) -> TableEstimate:
         """Return the estimate after pruning. See :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
-        key = (
-            snapshot.seq,
-            snapshot.checkpoint.seq,
-            predicate,
-            tuple(columns),
-            histograms,
-            tuple(keys),
-        )
+        key = (*snapshot.version, predicate, tuple(columns), histograms, tuple(keys))
         return self._estimates.made(
             key, lambda: self._make_estimate(snapshot, predicate, columns, histograms, keys)
         )
@@ -425,7 +418,7 @@ class _TableLister(Lister):
         """
         if snapshot.definition.key == (column,):
             return int(snapshot.live_rows.sum())
-        key = snapshot.seq, column
+        key = *snapshot.version, column
         count = self._distinct_values.get(key)
         if count is None:
             summary = statistics.summary(self.metadata, snapshot, column)
@@ -444,7 +437,7 @@ class _TableLister(Lister):
         """Return the plan of a snapshot for ``predicate``, cached because the optimizer and the
         query both need it.
         """
-        key = snapshot.seq, snapshot.checkpoint.seq, predicate
+        key = *snapshot.version, predicate
         made_plan = self._plans.get(key)
         if made_plan is None:
             filters = predicate if predicate != _EVERYTHING else None
@@ -488,10 +481,15 @@ class _TableLister(Lister):
         """Raise Invalid if the frame's table was replaced by another table. ``met``: the error that
         occurred.
         """
-        original, now = self.definition, None
+        now = None
         with suppress(MdtError):
             now = Metadata(self.metadata.storage).newest().definition
-        if original is not None and now is not None and now.table_id != original.table_id:
+        if now is not None:
+            self._require_id(now, met)
+
+    def _require_id(self, now: TableDefinition, met: MdtError | None = None) -> None:
+        """Raise Invalid if ``now`` belongs to another table than the frame."""
+        if self.definition is not None and now.table_id != self.definition.table_id:
             raise Invalid(
                 f"the table at {self.metadata.storage.url} was replaced after this DataFrame was"
                 " created",
@@ -499,7 +497,10 @@ class _TableLister(Lister):
             ) from met
 
     def _require_same(self, now: TableDefinition) -> None:
-        """Raise Invalid if the columns were altered since the frame was made."""
+        """Raise Invalid if the table was replaced, or its columns altered, since the frame was
+        made.
+        """
+        self._require_id(now)
         original = self.definition
         if (
             original is not None
@@ -515,7 +516,7 @@ class _TableLister(Lister):
         """Return the files of a snapshot."""
         with self._lock:
             refers = self.metadata.cached_snapshot().keeps_checkpoint(snapshot.checkpoint.seq)
-            key = snapshot.seq, snapshot.checkpoint.seq, refers
+            key = *snapshot.version, refers
             view = self._views.get(key)
             if view is None:
                 view = self._views[key] = SnapshotFiles(

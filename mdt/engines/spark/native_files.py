@@ -65,11 +65,11 @@ class SnapshotFiles:
         self.numbers: npt.NDArray[np.int64] = np.flatnonzero(snapshot.has_rows)
 
     @property
-    def version(self) -> tuple[int, int, bool]:
-        """The identity of these files: commit, checkpoint, and True if executors read from the
+    def version(self) -> tuple[object, ...]:
+        """The identity of these files: that of the snapshot, and True if executors read from the
         checkpoint.
         """
-        return self.snapshot.seq, self.snapshot.checkpoint.seq, self._refers
+        return *self.snapshot.version, self._refers
 
     def __len__(self) -> int:
         return len(self.numbers)

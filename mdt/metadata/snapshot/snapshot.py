@@ -577,6 +577,13 @@ class Snapshot:
         return self.transactions.get(older.txn) == older.seq
 
     @property
+    def version(self) -> tuple[int, int, str]:
+        """The key of what was derived from this snapshot: seq, checkpoint, and newest instant, as
+        another table or a backup may take the place of this one.
+        """
+        return self.seq, self.checkpoint.seq, self.last_instant
+
+    @property
     def last_time(self) -> str:
         """The newest time on Hudi's timeline: of an instant or of a completion."""
         return max(self.last_instant, self.last_completion)

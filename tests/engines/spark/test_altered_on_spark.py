@@ -99,6 +99,20 @@ def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(spa
     assert mdt.read(spark, str(path)).count() == (2 if what == "altered" else 3)
 
 
+def test_a_frame_reads_the_backup_that_took_the_place_of_its_table(spark, tmp_path):
+    path, saved = tmp_path / "t", tmp_path / "saved"
+    table = stored(path, rows("abc"))
+    frame = mdt.read(spark, str(path))
+    shutil.copytree(path, saved)
+    table.delete({"id": ["a"]})
+    assert sorted(row.id for row in frame.collect()) == ["b", "c"]
+    shutil.rmtree(path)
+    shutil.copytree(saved, path)
+    mdt.open(path).delete({"id": ["b"]})  # has the seq of the commit that was lost
+    assert sorted(row.id for row in frame.collect()) == ["a", "c"]
+    assert frame.where("id > 'a'").count() == 1
+
+
 def test_frames_of_a_table_that_was_deleted_say_so(spark, tmp_path):
     path = tmp_path / "t"
     table = stored(path, rows("ab"))
