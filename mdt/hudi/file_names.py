@@ -16,7 +16,7 @@ LOG = re.compile(
     r"\.([^_/]+)_([0-9]{14,23})\.log\.([1-9][0-9]{0,8})(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?"
 )
 """Names of log files."""
-ANY_BASE = re.compile(r"([^/]+)_([A-Za-z0-9-]+)_([0-9]{14,23})\.(?:parquet|hfile)", re.ASCII)
+ANY_BASE = re.compile(r"([^/]+)_([^/_]+)_([0-9]{14,23})\.(?:parquet|hfile)")
 """Names of base files of any writer. File ids of Hudi's metadata table may contain ``_``."""
 ANY_LOG = re.compile(
     r"\.([^/]+)_([0-9]{14,23})\.log\.([0-9]{1,9})(?:_([0-9]+-[0-9]+-[0-9]+)(\.cdc)?)?", re.ASCII

@@ -106,6 +106,13 @@ BOTH = pytest.mark.parametrize("version", [6, 8, 9])
 NEW = pytest.mark.parametrize("version", [8, 9])
 
 
+@pytest.mark.parametrize("token", ["1-2-3", "٠-١٧-١٥", "a1-b2"])
+def test_base_files_may_have_write_tokens_of_any_text(token):
+    name = f"f-0_{token}_{time(1)}.parquet"
+    [group] = group_files({"p": {name: 1}}, table()).values()
+    assert group.bases[time(1)].name == name
+
+
 @BOTH
 def test_the_newest_completed_base_file_begins_the_slice(version):
     instants = "1_2.commit 3_4.commit 5.commit.requested 5.inflight"
