@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mdt.scan import warm as scan_warm
     from mdt.schema import alter as schema_alter
     from mdt.services import auto_maintenance
-    from mdt.services.adoption import adopting, metadata_removal, time_zone
+    from mdt.services.adoption import adopting, metadata_removal, writer_settings
     from mdt.services.checking import check as check_service
     from mdt.services.checking import repair as repair_service
     from mdt.services.history import altering, restoring, tagging, upgrading
@@ -116,7 +116,7 @@ _MODULES = {
     "rewriting": "mdt.services.layout.rewriting",
     "upgrading": "mdt.services.history.upgrading",
     "metadata_removal": "mdt.services.adoption.metadata_removal",
-    "time_zone": "mdt.services.adoption.time_zone",
+    "writer_settings": "mdt.services.adoption.writer_settings",
     "shared_metadata": "mdt.commit.shared_metadata",
     "scan_keys": "mdt.scan.key_columns",
     "scan_reader": "mdt.scan.reader",

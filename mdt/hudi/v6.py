@@ -309,7 +309,7 @@ def table_properties(
         properties.DATABASE: DATABASE,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
-        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        properties.ENCODES_PATHS: "true",
         "hoodie.populate.meta.fields": "true",
         "hoodie.table.base.file.format": "PARQUET",
         properties.CHECKSUM: properties.checksum(DATABASE, name),
@@ -340,7 +340,7 @@ def time_based(time_path: TimePath) -> dict[str, str]:
         "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
         "hoodie.keygen.timebased.timestamp.type": UNITS[time_path.unit],
         "hoodie.keygen.timebased.output.dateformat": time_path.pattern,
-        "hoodie.datasource.write.partitionpath.urlencode": "false",
+        properties.ENCODES_PATHS: "false",
     }
     if time_path.zone:
         entries["hoodie.keygen.timebased.timezone"] = time_path.zone

@@ -351,9 +351,9 @@ class Handle(FamiliarNames):
             self._wait_for_writers()
             late.metadata_removal.remove(self._metadata, snapshot)
             snapshot = self._newest_for_write()
-        if not self._is_dry and late.time_zone.may_be_behind(self._metadata, snapshot):
+        if not self._is_dry and late.writer_settings.may_differ(self._metadata, snapshot):
             self._wait_for_writers()
-            late.time_zone.use_utc(self._metadata, snapshot)
+            late.writer_settings.unify(self._metadata, snapshot)
             snapshot = self._newest_for_write()
         if by_key:
             self._metadata.key_index(snapshot)

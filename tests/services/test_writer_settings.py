@@ -1,4 +1,4 @@
-"""Tables of Hudi's writers whose instants are in local time."""
+"""Tables of Hudi's writers whose instants are in local time, or whose paths are not encoded."""
 
 from functools import partial
 
@@ -6,14 +6,15 @@ import pytest
 from other_writer import OtherWriter
 from refusals import refused
 from shared_tables import batch, other_table, rows_of
+from texts import columns
 
 import mdt
 from mdt.commit.upgrading import replace_properties
 from mdt.errors import Conflict
-from mdt.hudi.properties import TIME_ZONE
+from mdt.hudi.properties import ENCODES_PATHS, TIME_ZONE
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
-from mdt.services.adoption import time_zone
+from mdt.services.adoption import writer_settings
 from mdt.stores.storage import MemoryStorage
 
 versions = pytest.mark.parametrize("version", [6, 9])
@@ -42,7 +43,7 @@ def test_instants_that_are_not_ahead_of_utc_are_in_utc_from_our_first_write_on(
     assert read_properties(storage).get(TIME_ZONE, "") == zone
     ours.upsert(batch([1], 2))
     assert read_properties(storage)[TIME_ZONE] == "UTC"
-    assert caplog.text.count("set hoodie.table.timeline.timezone=UTC") == 1
+    assert caplog.text.count("hoodie.table.timeline.timezone=UTC") == 1
     mdt.open(OtherWriter(storage)).upsert(batch([1], 3))
     ours.upsert(batch([2], 4))
     assert caplog.text.count(TIME_ZONE) == 1
@@ -52,7 +53,7 @@ def test_instants_that_are_not_ahead_of_utc_are_in_utc_from_our_first_write_on(
 @versions
 def test_instants_that_are_ahead_of_utc_stay_so(version, monkeypatch):
     ours, storage = adopted(version, "LOCAL")
-    monkeypatch.setattr(time_zone, "_now", lambda storage: "20200101000000000")
+    monkeypatch.setattr(writer_settings, "_now", lambda storage: "20200101000000000")
     ours.upsert(batch([1], 2))
     assert read_properties(storage)[TIME_ZONE] == "LOCAL"
     monkeypatch.undo()
@@ -70,3 +71,27 @@ def test_a_writer_of_hudi_that_holds_the_lock_is_waited_for():
     storage.delete(".hoodie/lock")
     ours.upsert(batch([1], 2))
     assert read_properties(storage)[TIME_ZONE] == "UTC"
+
+
+@versions
+@pytest.mark.parametrize("stored", ["false", None])
+def test_partition_paths_are_encoded_by_all_writers_from_our_first_write_on(version, stored):
+    ours, storage = adopted(version, "UTC")
+    properties = {**read_properties(storage), ENCODES_PATHS: stored}
+    replace_properties(
+        Metadata(storage), {name: text for name, text in properties.items() if text is not None}
+    )
+    ours.upsert(batch([1], 2), dry_run=True)
+    assert read_properties(storage).get(ENCODES_PATHS) == stored
+    ours.upsert(batch([4], 2, "L'Aquila"))
+    assert read_properties(storage)[ENCODES_PATHS] == "true"
+
+
+def test_paths_that_need_no_encoding_are_left_to_hudis_writers():
+    storage = MemoryStorage()
+    numbers = columns("id int64, n int64")
+    mdt.create(OtherWriter(storage), numbers, ["id"], partition_by=["n"])
+    ours = mdt.adopt(storage)
+    replace_properties(Metadata(storage), {**read_properties(storage), ENCODES_PATHS: "false"})
+    ours.upsert([{"id": 1, "n": 2}])
+    assert read_properties(storage)[ENCODES_PATHS] == "false"
