@@ -20,6 +20,7 @@ from hudi_kinds import (
     FLAT,
     METADATA_TABLE,
     PARQUET_LOGS,
+    PLAIN_PATHS,
     RECORD_INDEX,
 )
 from hudi_session import HudiSession, Refused
@@ -226,7 +227,9 @@ class RandomSteps:
         return self._write("insert_overwrite_table", self._numbers(30))
 
     def _delete_partition(self) -> tuple[str, Step]:
-        partition = f"city={self._draw.choice(CITIES)}"
+        partition = self._draw.choice(CITIES)
+        if not PLAIN_PATHS.items() <= self.options.items():
+            partition = f"city={partition}"
         option = {"hoodie.datasource.write.partitions.to.delete": partition}
         return self._write("delete_partition", [0], **option)
 

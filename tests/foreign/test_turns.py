@@ -18,7 +18,7 @@ from counting import count
 from follower import Follower, replayable, require_rows_of_hudi, rows_of
 from format_views import VIEWS
 from hidden import HiddenMetadata
-from hudi_kinds import COMMIT_TIME
+from hudi_kinds import COMMIT_TIME, PLAIN_PATHS
 from hudi_session import HudiSession, Refused
 from our_steps import HudiIsAtWork, OurSteps
 from random_steps import CDC, FOLLOWED, LAZY, RandomSteps
@@ -47,6 +47,8 @@ OUR_OPTIONS = {"mdt.rollback.after.seconds": 1, "mdt.metadata.compact.records": 
 FORMATS = ["hudi", "delta", "iceberg"]
 WITH_FORMATS = 0.6
 """Part of the tables that are Delta and Iceberg tables, too."""
+WITH_PLAIN_PATHS = 0.5
+"""Part of the tables whose partition directories have no column names, as by default."""
 MARKERS = {"hoodie.rollback.using.markers": "true"}
 """Hudi's default, which every second history has. The others roll back by listing. In version 6,
 Hudi's metadata table then lacks the log files of dead writes, which later listings have.
@@ -69,6 +71,8 @@ class TurnSteps(RandomSteps):
             self.options |= MARKERS
         if seed % 3 == 2:
             self.options |= LAZY
+        if random.Random(f"paths {seed}").random() < WITH_PLAIN_PATHS:
+            self.options |= PLAIN_PATHS
 
     def _weights(self):
         weights = dict(super()._weights())
@@ -237,6 +241,10 @@ def start_with_a_read(hudi: HudiSession, path: Path) -> None:
 def create(path: Path, draw: random.Random, rows: mdt.Table, version: int) -> None:
     """Create a table of mdt with the rows of another one, and a key index that suits Hudi."""
     definition = rows.definition
+    options = OUR_OPTIONS | {
+        "mdt.write.footer.bloom": True,
+        "mdt.hive.style": definition.hive_style,
+    }
     t = mdt.create(
         path,
         rows.schema,
@@ -246,7 +254,7 @@ def create(path: Path, draw: random.Random, rows: mdt.Table, version: int) -> No
         table_type=definition.table_type,
         version=version,
         key_index=draw.choice(["bloom", "simple"]),  # they insert into base files only, as Hudi
-        options=OUR_OPTIONS | {"mdt.write.footer.bloom": True},
+        options=options,
     )
     t.bulk_insert(rows.scan())
 
