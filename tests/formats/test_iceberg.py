@@ -8,6 +8,7 @@ import random
 import tracemalloc
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -141,6 +142,27 @@ def test_histories_with_cut_manifests_are_read_and_checked(kind, monkeypatch):
     for seq in range(table.snapshot().retention.horizon, table.snapshot().seq + 1):
         VIEW.assert_same_rows(storage, seq)
     assert table.check().ok
+
+
+def test_a_tree_finds_every_file_after_its_first_manifests_have_ended(monkeypatch):
+    monkeypatch.setattr(tree, "FILES_MAX", {manifests.DATA: 4})
+    paths = sorted((f"f{n}_0.parquet" for n in range(20)), key=manifests.key_of)
+    entries = [manifests.Entry(manifests.key_of(path), path, 1, 1, (), b"") for path in paths]
+    stored, leaves = dict[str, Sequence[manifests.Entry]](), list[manifests.Leaf]()
+    changes = [((), entries), (paths[:10], ()), ((), entries[:10]), (paths, ())]
+    for removed, added in changes:
+        after = tree.changed(
+            leaves, set(removed), added, lambda leaf: stored[leaf.path], manifests.DATA
+        )
+        leaves = list(after.unchanged)
+        for manifest in after.manifests:
+            path = str(len(stored))
+            stored[path] = manifest.live
+            leaves.append(
+                manifests.Leaf(path, manifest.low, manifests.DATA, len(manifest.live), b"")
+            )
+        leaves.sort(key=lambda leaf: leaf.low)
+    assert not any(leaf.live for leaf in leaves)
 
 
 DAMAGES = ("version", "list", "data", "deletes", "vectors", "hint")

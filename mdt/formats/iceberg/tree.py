@@ -63,7 +63,7 @@ def changed(
         deleted = [entry for entry in entries if entry.path in removed]
         found += len(deleted)
         remaining = [entry for entry in entries if entry.path not in removed]
-        low = live[at].low if live else 0
+        low = live[at].low if at else 0
         manifests += _cut(low, [*remaining, *new[at]], deleted, FILES_MAX[content])
     if found < len(removed):
         missing = min(removed)
