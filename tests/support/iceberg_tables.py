@@ -96,7 +96,7 @@ def files_of(
     files, vectors = dict[str, Fields](), dict[str, tuple[int, Fields]]()
     row_ids = []
     for manifest in _avro(storage, metadata, snapshot["manifest-list"]):
-        counts = dict.fromkeys((0, 1, 2), 0)
+        counts, places = dict.fromkeys((0, 1, 2), 0), dict[str, list[int]]()
         for entry in _avro(storage, metadata, manifest["manifest_path"]):
             counts[entry["status"]] += 1
             file = entry["data_file"]
@@ -109,12 +109,15 @@ def files_of(
                 path = file["referenced_data_file"]
                 assert path not in vectors, "two vectors of a data file"
                 vectors[path] = entry["sequence_number"], file
+                places.setdefault(file["file_path"], []).append(file["content_offset"])
             else:
                 assert file["file_path"] not in files, "a file is there twice"
                 files[file["file_path"]] = {**file, "sequence": entry["sequence_number"]}
                 row_ids.append((file["first_row_id"], file["record_count"]))
         names = ("existing", "added", "deleted")
         assert [manifest[f"{name}_files_count"] for name in names] == list(counts.values())
+        ordered = all(offsets == sorted(offsets) for offsets in places.values())
+        assert ordered, "vectors are in another order than in their Puffin file"
     assert vectors.keys() <= files.keys(), "the vector of a missing file"
     row_ids.sort()
     ends = [first + rows for first, rows in row_ids]

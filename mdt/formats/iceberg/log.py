@@ -38,6 +38,7 @@ from mdt.formats.iceberg.manifests import (
     decode_manifest,
     encode_list,
     files_in,
+    key_of,
     reading,
 )
 from mdt.formats.iceberg.vectors import puffin
@@ -331,7 +332,8 @@ class _FileChanges:
         """Return the changes of a commit.
 
         If deleted rows become live again, all vectors are written anew, because pyiceberg 0.12
-        applies all vectors in a Puffin file, also those that a later version has replaced.
+        applies all vectors in a Puffin file, also those that a later version has replaced. Vectors
+        are in the order of manifests, because DuckDB 1.5 takes some for others otherwise.
         """
         change = derivation.change
         removed = {file.path: file for file in (*change.removed, *change.still_dead)}
@@ -340,7 +342,7 @@ class _FileChanges:
             {path: file for path, file in removed.items() if path not in added},
             [file for path, file in added.items() if path not in removed],
             {path: file.dead for path, file in removed.items() if file.dead},
-            [added[path] for path in sorted(added) if added[path].dead],
+            [added[path] for path in sorted(sorted(added), key=key_of) if added[path].dead],
         )
 
     def summary(self, before: versions.Json, derivation: Derivation) -> dict[str, str]:
