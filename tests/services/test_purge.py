@@ -284,6 +284,22 @@ def test_values_of_a_column_that_was_dropped_go_too_and_tags_with_them():
     assert not len(table.tags()) and len(read(table)) == len(live) and table.check().ok
 
 
+def test_no_byte_is_left_in_hudis_metadata_table():
+    options = {**OPTIONS, "mdt.table.version": 9, "mdt.hudi.record.index": True}
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, key=["id"], ordering="ts", key_index="record", options=options
+    )
+    for n in range(4):
+        table.upsert(rows([n], 1))
+    table.delete(rows([3], 2))
+    wanted = traces(3, 1, key=True)
+    assert any(".hoodie/metadata/" in path for path in holding(table.storage, wanted).values())
+    table.purge()
+    assert holding(table.storage, wanted) == {}
+    assert table.storage.list(".hoodie/metadata/"), "it is made again"
+    assert table.check().ok and not table.check().warnings
+
+
 def test_a_table_that_has_lost_nothing_is_not_written_anew():
     storage = MemoryStorage()
     table = mdt.create(

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 
 from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array
-from mdt.commit import claims
+from mdt.commit import claims, hudi_metadata
 from mdt.commit.conflicts import Footprint
+from mdt.commit.metadata_partitions import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.commit.recovery import leftover_files, recover, sweep
 from mdt.commit.transaction import CommitResult, run
@@ -217,6 +218,8 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
         _commit(metadata, options, DropTag(name))
     removed = 0
     if rewritten.record is not None or forgot.record is not None or not _has_no_history(metadata):
+        if hudi_metadata.is_kept(metadata.newest()):
+            remove_metadata_table(metadata)  # which has bounds and keys, and is made again
         # Twice, because the log begins after the older of two checkpoints, and both must contain
         # only the newest state.
         for _ in range(2):
