@@ -300,6 +300,16 @@ def test_no_byte_is_left_in_hudis_metadata_table():
     assert table.check().ok and not table.check().warnings
 
 
+def test_no_key_is_left_of_a_file_group_that_has_lost_all_rows():
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], key_index="bloom", options=OPTIONS)
+    table.bulk_insert(rows([3], 1))
+    table.delete(rows([3], 2))
+    table.compact()
+    table.purge()
+    assert holding(table.storage, traces(3, 1, key=True)) == {}
+    assert table.check().ok
+
+
 def test_a_table_that_has_lost_nothing_is_not_written_anew():
     storage = MemoryStorage()
     table = mdt.create(

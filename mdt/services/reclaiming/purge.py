@@ -120,14 +120,15 @@ def _keep_order(shared: WriteJob, unit: Unit) -> Arrangement:
 def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
     """Return the file groups that may contain bytes of deleted rows (int64[n], ascending).
 
-    A group is clean if it has one base file of the newest schema version, all its rows are live and
-    were inserted with that file, and the objects that it shares with other groups contain nothing
-    else.
+    A group is clean if it has one base file of the newest schema version with rows, all its rows
+    are live and were inserted with that file, and the objects that it shares with other groups
+    contain nothing else.
     """
     files = snapshot.live_numbers
     group = snapshot.file_groups.of_files(files)
     inserts, rows = snapshot.files.numpy("inserts")[files], snapshot.rows[files]
     is_pure = (snapshot.kind[files] == BASE) & (snapshot.dead_rows[files] == 0) & (inserts == rows)
+    is_pure &= rows > 0  # the group of a file without rows has bounds of earlier keys
     versions = snapshot.definition.versions
     is_pure &= (
         snapshot.segment_ids[files]
