@@ -194,8 +194,9 @@ class Services(Handle):
         removed. File groups that may contain such rows are rewritten in one commit. No transaction
         may be running, otherwise Conflict is raised.
 
-        It does not reach copies made by others, caches of other machines, and partition paths that
-        Hudi's newest commits contain.
+        It does not reach copies made by others, caches of other machines, partition paths that
+        Hudi's newest commits contain, and Hudi's metadata table of a table that other Hudi writers
+        share: Hudi's writers clean that.
 
         >>> first, last = t.purge(dry_run=True).ended
         >>> first
