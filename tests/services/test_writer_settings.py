@@ -11,10 +11,12 @@ from texts import columns
 import mdt
 from mdt.commit.upgrading import replace_properties
 from mdt.errors import Conflict
+from mdt.hudi import partitions
 from mdt.hudi.properties import ENCODES_PATHS, TIME_ZONE
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
 from mdt.services.adoption import writer_settings
+from mdt.services.adoption.key_mapping import OtherKeys
 from mdt.stores.storage import MemoryStorage
 
 versions = pytest.mark.parametrize("version", [6, 9])
@@ -85,6 +87,21 @@ def test_partition_paths_are_encoded_by_all_writers_from_our_first_write_on(vers
     assert read_properties(storage).get(ENCODES_PATHS) == stored
     ours.upsert(batch([4], 2, "L'Aquila"))
     assert read_properties(storage)[ENCODES_PATHS] == "true"
+
+
+@versions
+def test_a_path_that_hudi_did_not_encode_is_read_and_refused_with_the_way_out(version, monkeypatch):
+    ours, storage = adopted(version, "UTC")
+    theirs = mdt.open(OtherWriter(storage))
+    monkeypatch.setattr(partitions, "escape", str)
+    theirs.upsert(batch([4], 2, "L'Aquila"))
+    monkeypatch.undo()
+    assert mdt.open(storage).scan("city = 'L''Aquila'").count() == 1
+    way_out = 'let Hudi delete the partition "city=L\'Aquila" … urlencode=true'
+    refused(way_out, partial(ours.upsert, batch([1], 2)), kind=OtherKeys)
+    theirs.anew().delete_partition("city=L'Aquila")
+    ours.upsert(batch([4], 2, "L'Aquila"))
+    assert rows_of(theirs.anew()) == rows_of(ours) and len(rows_of(ours)) == 4
 
 
 def test_paths_that_need_no_encoding_are_left_to_hudis_writers():

@@ -24,6 +24,8 @@ from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.partitions import unescape
+from mdt.hudi.properties import ENCODES_PATHS
 from mdt.hudi.record_keys import record_keys
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata.files import paths
@@ -36,6 +38,8 @@ from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing.rekeying import keys_of_group, maps_row, merge_key_parts
 from mdt.write.normalize import definition_paths
+
+_READ = "mdt.open(path) reads the table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +151,14 @@ def _check_rows(
         raise _refused(f"mdt cannot write the rows of {segment.path}: {error.message}") from error
     others = {names[code] for code in np.unique(codes)} - {segment.partition}
     if others:
-        raise _refused(
-            f"{segment.path} has rows that mdt would write into the partition {min(others)[:100]!r}"
-        )
+        text = f"{segment.path} has rows that mdt would write into the partition"
+        error = _refused(f"{text} {min(others)[:100]!r}")
+        if {unescape(name) for name in others} == {segment.partition}:
+            error.hint = (
+                f"{_READ}; let Hudi delete the partition {segment.partition[:100]!r}, and insert"
+                f" its rows with mdt, which also lets Hudi encode paths ({ENCODES_PATHS}=true)"
+            )
+        raise error
 
 
 def _check_buckets(key_index: KeyIndex, segment: Segment, keys: pa.Array) -> None:
@@ -184,5 +193,5 @@ class OtherKeys(Unsupported):
 def _refused(text: str) -> OtherKeys:
     return OtherKeys(
         f"{text}; mdt can read the table and not write to it",
-        hint="mdt.open(path) reads a table that is not adopted; mdt.release(path) ends an adoption",
+        hint=f"{_READ}; mdt.release(path) ends an adoption",
     )
