@@ -24,6 +24,7 @@ from mdt.errors import Corrupt
 from mdt.limits import FOOTER_BYTES_MAX
 from mdt.metadata.log.commit_log import STATS
 from mdt.parquet.footer import MAGIC, footer_length
+from mdt.schema.calendars import require_gregorian_file
 from mdt.schema.declared import stored_schema
 from mdt.schema.nested import fields_of
 from mdt.schema.versions import widens
@@ -74,7 +75,8 @@ class ImportedFile:
 def read_file(storage: Storage, path: str, size: int) -> ImportedFile:
     """Return the facts in the footer of a base file of ``size`` bytes.
 
-    Raises Corrupt if it has no readable footer, and Missing.
+    Raises Corrupt if it has no readable footer, Unsupported for dates of the old calendar, and
+    Missing.
     """
     start = max(0, size - _TAIL_BYTES)
     tail = storage.read(path, start, size - start)
@@ -100,6 +102,7 @@ def _parsed(footer: bytes, size: int, path: str) -> ImportedFile:
     except (pa.ArrowException, OSError, ValueError) as error:
         text = f"the footer of a base file cannot be read: {error}"
         raise Corrupt(text[:300], path=path, offset=size - len(footer)) from error
+    require_gregorian_file(metadata, path)
     return ImportedFile(size, len(footer), zlib.crc32(footer), metadata)
 
 

@@ -4,7 +4,7 @@ That calendar is Julian before 1582-10-15, and its old timestamps use historical
 Newer Spark versions still write it on request (mode LEGACY). The Parquet footer of such files has a
 marker, and Spark rebases their values when it reads them. pyarrow ignores the marker but passes it
 on as schema metadata. Our own files always use the proleptic Gregorian calendar, so only input data
-has to be checked.
+and the files of other writers have to be checked.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from datetime import date, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _VERSION = b"org.apache.spark.version"
-_GREGORIAN, _GREGORIAN_96 = b"3.0.0", b"3.1.0"
+_FIRST = _GREGORIAN, _GREGORIAN_96 = b"3.0.0", b"3.1.0"
 """First Spark versions that write the Gregorian calendar by default: for dates and timestamps, and
 for INT96. Compared as text, as Spark does.
 """
@@ -86,9 +87,54 @@ def _has_old_values(column: pa.Array | pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.less(plain, first.cast(plain.type))).as_py())
 
 
+def _has_old_bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) -> bool:
+    """Return True if a column chunk may have a value that is another day in the old calendar."""
+    is_temporal = column.logical_type.type in ("DATE", "TIMESTAMP")
+    if not is_temporal and column.physical_type != "INT96":
+        return False
+    found = chunk.statistics
+    if found is not None and found.has_null_count and found.null_count == chunk.num_values:
+        return False
+    if found is None or not found.has_min_max:
+        return True
+    try:
+        least = found.min
+    except (ValueError, OverflowError):
+        return True  # before the year 1
+    if isinstance(least, datetime):
+        return least.replace(tzinfo=None) < _FIRST_TIME
+    return not isinstance(least, date) or least < _FIRST_DAY
+
+
 def _holds_days(kind: pa.DataType) -> bool:
     inside = [kind.field(number).type for number in range(kind.num_fields)]
     return any(
         pa.types.is_date(child) or pa.types.is_timestamp(child) or _holds_days(child)
         for child in inside
     )
+
+
+def require_gregorian_file(metadata: pq.FileMetaData, path: str) -> None:
+    """Raise Unsupported if a data file of Spark has days or times that differ between the
+    calendars, or may have them because its footer has no bounds.
+    """
+    stored = metadata.metadata or {}
+    if not _is_old(stored, has_96_bits=True):
+        return
+    for number in range(metadata.num_columns):
+        has_96_bits = metadata.schema.column(number).physical_type == "INT96"
+        mark = _LEGACY[has_96_bits]
+        if mark not in stored and stored.get(_VERSION, _GREGORIAN_96) >= _FIRST[has_96_bits]:
+            continue
+        groups = range(metadata.num_row_groups)
+        chunks = [metadata.row_group(group).column(number) for group in groups]
+        if any(_has_old_bounds(chunk, metadata.schema.column(number)) for chunk in chunks):
+            raise Unsupported(
+                f"column {metadata.schema.column(number).path!r} of {path} may have dates or times"
+                " in the Julian calendar, as written by Spark before version 3 or in LEGACY mode",
+                hint=(
+                    "read the rows with Spark, and write them again with"
+                    " spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED and"
+                    " int96RebaseModeInWrite=CORRECTED"
+                ),
+            ).of_others()

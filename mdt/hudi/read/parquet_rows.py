@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from mdt.errors import Corrupt, MdtError
 from mdt.hudi.read.objects import TableObjects
 from mdt.limits import FILE_BYTES_MAX, ROWS_PER_BYTE_MAX
+from mdt.schema.calendars import require_gregorian_file
 from mdt.stores.contract import check_size
 
 _AVRO_SCHEMA = b"parquet.avro.schema"
@@ -28,13 +29,16 @@ DAMAGE = (
 
 
 class ParquetRows:
-    """An open Parquet file. All methods raise Corrupt, with its path, for damaged bytes."""
+    """An open Parquet file. All methods raise Corrupt, with its path, for damaged bytes. Opening it
+    raises Unsupported for dates of the old calendar.
+    """
 
     __slots__ = ("_file", "path", "schema")
 
     def __init__(self, source: Any, size: int, path: str) -> None:
         with _named(path):
             self._file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=False)
+            require_gregorian_file(self._file.metadata, path)
             self.schema = self._file.schema_arrow
             self.path = path
             if not 0 <= self.rows <= ROWS_PER_BYTE_MAX * size:

@@ -49,7 +49,7 @@ from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.schema.time_paths import TEXT, UNITS, TimePath
 from mdt.services.adoption.commit_import import import_commits, require_names
-from mdt.services.adoption.key_mapping import OtherKeys, map_keys
+from mdt.services.adoption.key_mapping import map_keys
 from mdt.stores.storage import Storage
 
 
@@ -447,13 +447,14 @@ def too_many_commits(options: Options) -> Conflict:
 
 
 def import_first(metadata: Metadata, options: Options, progress: Progress | None = None) -> None:
-    """Import a table that was just adopted. The adoption is undone if mdt would write other keys.
+    """Import a table that was just adopted. The adoption is undone if mdt would write other keys or
+    cannot read the rows.
 
     Raises as :func:`catch_up`.
     """
     try:
         catch_up(metadata, options, progress)
-    except OtherKeys as error:
+    except Unsupported as error:
         release(metadata.storage)
         raise Unsupported(error.message, hint=error.hint) from None
 
