@@ -88,3 +88,19 @@ def test_a_write_does_not_commit_into_another_table_that_was_made_meanwhile(
         mdt.open(path).upsert({"id": ["later"], "v": [number]})
     assert state(table) == state(mdt.open(path)) == now | {"both": 7, "more": 7, "later": 3}
     assert table.check().ok
+
+
+@pytest.mark.parametrize("index", ["bitmap(v)", "bloom(v)"])
+def test_a_scan_of_a_lost_state_does_not_prune_by_its_summaries_afterwards(tmp_path, index):
+    path, saved = tmp_path / "t", tmp_path / "saved"
+    table = mdt.create(path, SCHEMA, ["id"], indexes=[index], options=OPTIONS)
+    table.insert({"id": ["a", "b"], "v": [1, 1]})
+    shutil.copytree(path, saved)
+    table.insert({"id": ["lost", "lost too"], "v": [0, 20]})
+    before = table.scan("v = 10")
+    shutil.rmtree(path)
+    shutil.copytree(saved, path)
+    mdt.open(path).insert({"id": ["c", "d", "e"], "v": [0, 10, 20]})
+    assert table.snapshot().seq == before.snapshot.seq
+    assert before.count() == 0
+    assert table.scan("v = 10").to_arrow()["id"].to_pylist() == ["d"]

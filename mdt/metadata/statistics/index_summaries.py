@@ -103,7 +103,7 @@ class SummaryCache:
         self._ranges: Recent[ObjectRange, memoryview] = Recent(
             INDEX_CACHE_BYTES_MAX, session().memory
         )
-        self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
+        self._snapshots: Recent[tuple[object, ...], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, ref: SummaryRef) -> Summary:
         """Return a summary for ``index``.
@@ -130,7 +130,7 @@ class SummaryCache:
         """
         if snapshot.numbered > SEGMENTS_KNOWN_MAX:
             return SummaryDirectory(self, index)
-        key = snapshot.seq, snapshot.checkpoint.seq, spec
+        key = *snapshot.version, spec
         return self._snapshots.made(key, lambda: SummaryDirectory(self, index))
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
