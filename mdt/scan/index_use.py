@@ -19,7 +19,7 @@ from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import index_of
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.metadata.statistics.usage import ColumnUse, Counts, IndexUse, TestUse
+from mdt.metadata.statistics.usage import ColumnUse, Counts, IndexUse, Sample, TestUse
 from mdt.parquet.segment_rows import live_mask
 from mdt.plan.planner import ScanPlan, explain
 from mdt.plan.position_search import conjuncts_of
@@ -134,7 +134,7 @@ def _uses(
             hits[test] = hit
     if not hits:
         return
-    blocks = _places(metadata, snapshot) // BLOCK_ROWS
+    blocks = _sampled(metadata, snapshot).places // BLOCK_ROWS
     joint = len(np.unique(blocks[np.logical_and.reduce(list(hits.values()))])) / len(
         np.unique(blocks)
     )
@@ -170,21 +170,26 @@ def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
 
     All columns use the same rows until the next checkpoint.
     """
-    key = snapshot.checkpoint.seq, column
-    cached = metadata.usage.samples.get(key)
+    rows = _sampled(metadata, snapshot)
+    cached = rows.values.get(column)
     if cached is not None:
         return cached
-    places = _places(metadata, snapshot)
-    table = read_places(metadata, snapshot, places, (column,), threads=1)
-    return metadata.usage.samples.put(key, table.column(0).combine_chunks())
+    table = read_places(metadata, snapshot, rows.places, (column,), threads=1)
+    return rows.values.put(column, table.column(0).combine_chunks())
 
 
-def _places(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
-    """Return the places of the sampled rows: file number << 32 | position, ascending int64[n]."""
-    key = snapshot.checkpoint.seq, ""
-    cached = metadata.usage.samples.get(key)
-    if cached is not None:
-        return np.asarray(cached)
+def _sampled(metadata: Metadata, snapshot: Snapshot) -> Sample:
+    """Return the sampled rows of ``snapshot``, or of an earlier one on the same checkpoint."""
+    samples, checkpoint = metadata.usage.samples, snapshot.checkpoint.seq
+    cached = samples.get(checkpoint)
+    if cached is not None and snapshot.continues(cached.snapshot):
+        return cached
+    samples.drop(checkpoint)
+    return samples.put(checkpoint, Sample(snapshot, _places(snapshot)))
+
+
+def _places(snapshot: Snapshot) -> Int64Array:
+    """Return the places of the rows to sample: file number << 32 | position, ascending int64[n]."""
     files = snapshot.live_numbers[snapshot.has_rows[snapshot.live_numbers]]
     ends = np.cumsum(snapshot.rows[files])
     at = (
@@ -201,5 +206,4 @@ def _places(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
         live = live_mask(int(snapshot.rows[number]), snapshot.vector(number), 0)
         positions = positions[positions < int(snapshot.rows[number])]
         places.append((number << 32) | (positions if live is None else positions[live[positions]]))
-    metadata.usage.samples.put(key, pa.array(np.sort(np.concatenate(places))))
     return np.sort(np.concatenate(places))

@@ -2,6 +2,8 @@
 it is there.
 """
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -110,3 +112,20 @@ def test_two_tests_that_are_selective_together_share_what_they_save(table):
     found.bulk_insert(wide)
     ask(found, "tens = 5 and more = 7")
     assert {index for _, index in advice(found)} == {"bitmap(tens)", "bitmap(more)"}
+
+
+def test_queries_are_counted_of_a_backup_put_in_place_and_of_older_states(tmp_path):
+    path, saved = tmp_path / "t", tmp_path / "saved"
+    options = {"mdt.usage.counts": True, "mdt.durable": False}
+    table = mdt.create(path, pa.schema({"id": pa.int64()}), key=["id"], options=options)
+    table.insert({"id": [1, 2]})
+    shutil.copytree(path, saved)
+    for number in (3, 4, 5):
+        table.insert({"id": [number]})
+    assert table.scan("id > 1").count() == len(table.scan("id > 1").to_arrow()) == 4
+    shutil.rmtree(path)
+    shutil.copytree(saved, path)
+    mdt.open(path).insert({"id": [6]})
+    assert table.scan("id > 1").to_arrow()["id"].to_pylist() == [2, 6]
+    assert sample(table.metadata, table.snapshot(), "id").to_pylist() == [1, 2, 6]
+    assert len(table.scan("id > 1", as_of=1).to_arrow()) == 1

@@ -13,11 +13,14 @@ from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.errors import MdtError
 from mdt.forking import OwnLock
 from mdt.metadata.files import paths
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.session import Recent
 from mdt.stores.storage import Storage
 
@@ -28,7 +31,8 @@ REPORTS_MAX = 64
 FOLDED_AFTER_SECONDS = 7 * 86_400
 """A process without a report for this long has ended."""
 _REPORT_BYTES_MAX = 1 << 20
-_SAMPLES_MAX = 64
+_SAMPLES_MAX = 4
+_COLUMNS_SAMPLED_MAX = 64
 _MICROSECONDS = 1_000_000
 
 
@@ -148,16 +152,30 @@ def _column_use(numbers: Any) -> ColumnUse:
     return ColumnUse(*(TestUse(*map(int, test)) for test in numbers))
 
 
+class Sample:
+    """Sampled rows of a snapshot.
+
+    Attributes:
+        snapshot: The snapshot. Later ones on the same checkpoint have the same numbers of files.
+        places: File number << 32 | position, ascending int64[n].
+        values: Their values by column, as far as they were read.
+    """
+
+    def __init__(self, snapshot: Snapshot, places: npt.NDArray[np.int64]) -> None:
+        self.snapshot = snapshot
+        self.places = places
+        self.values: Recent[str, pa.Array] = Recent(_COLUMNS_SAMPLED_MAX)
+
+
 class Usage:
     """The counts of this process for a table.  Thread-safe.
 
-    ``samples`` maps (checkpoint, column) to the values of sampled rows, and (checkpoint, "") to the
-    positions of these rows (:mod:`mdt.scan.index_use`).
+    ``samples`` are the sampled rows by checkpoint (:mod:`mdt.scan.index_use`).
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self.samples: Recent[tuple[int, str], pa.Array] = Recent(_SAMPLES_MAX)
+        self.samples: Recent[int, Sample] = Recent(_SAMPLES_MAX)
         self._own = Counts()
         self._name = ""
         self._reported_us = 0
