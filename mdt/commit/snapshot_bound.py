@@ -17,15 +17,20 @@ class SnapshotBoundOperation(OperationWrapper):
 
     It is planned on the newest snapshot, and conflicts with all commits since ``seq`` as if it had
     begun there. After a conflict the caller must read the rows again.
+
+    txn: The transaction of that commit, "" if it is unknown.
     """
 
     metadata: Metadata
     seq: int
+    txn: str
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
         """Return the plan. Raises Conflict if a commit since ``seq`` changed rows that the
-        operation depends on.
+        operation depends on, or if the table does not have commit ``seq``.
         """
+        if not self._is_after(snapshot):
+            raise self._conflict("the table has no such commit, or another one in its place")
         try:
             plan = self.operation.prepare(snapshot, txn)
         except Invalid as error:
@@ -50,6 +55,12 @@ class SnapshotBoundOperation(OperationWrapper):
                 plan.close()
                 raise self._conflict(reason)
         return plan
+
+    def _is_after(self, snapshot: Snapshot) -> bool:
+        """Return False if another table, or an older copy, is in the place of the one read."""
+        if not self.txn or self.seq < snapshot.retention.first:
+            return self.seq <= snapshot.seq
+        return snapshot.transactions.get(self.txn) == self.seq
 
     def _conflict(self, why: str) -> Conflict:
         return Conflict(

@@ -76,9 +76,9 @@ def _altered(table: H, schema: pa.Schema) -> H:
 def _resting_after(table: H, commit: CommitResult[Any]) -> H:
     """Return the table, resting on a commit of its own if it rested on the commit before."""
     rests_on = table._rests_on
-    if rests_on is None or commit.record is None or commit.record.seq != rests_on + 1:
+    if rests_on is None or commit.record is None or commit.record.seq != rests_on[0] + 1:
         return table
-    return table._copy(_rests_on=commit.record.seq)
+    return table._copy(_rests_on=(commit.record.seq, commit.record.txn))
 
 
 def _must_compact(table: Handle, schema: pa.Schema) -> bool:

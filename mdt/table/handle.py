@@ -82,7 +82,7 @@ class Handle(FamiliarNames):
             logs.METADATA.warning(text, storage.url, ", ".join(definition.ignored))
         self._import_view: tuple[int, Self] | None = None
         self._pinned: Snapshot | None = None
-        self._rests_on: int | None = None
+        self._rests_on: tuple[int, str] | None = None
         self._batch: tuple[str, int | str] | None = None
         self._is_dry = False
         if as_of is not None:
@@ -181,7 +181,8 @@ class Handle(FamiliarNames):
         >>> t.resting_on(1).delete({"id": ["a"]}, dry_run=True).deleted
         1
         """
-        return self._copy(_rests_on=seq)
+        record = self._metadata.record(seq) if seq >= 0 else None
+        return self._copy(_rests_on=(seq, "" if record is None else record.txn))
 
     def once(self, stream: str, batch: int | str) -> Self:
         """Return this table for an idempotent write: batch ``batch`` of ``stream``, written once
@@ -282,7 +283,7 @@ class Handle(FamiliarNames):
         """
         if self._rests_on is not None:
             operation = late.snapshot_bound.SnapshotBoundOperation(
-                operation, self._metadata, self._rests_on
+                operation, self._metadata, *self._rests_on
             )
         if self._batch is not None:
             operation = late.idempotent.StreamBatchOperation(operation, *self._batch)

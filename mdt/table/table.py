@@ -57,13 +57,13 @@ def _reopened(
     storage: Storage,
     options: Mapping[str, Any],
     as_of: int | None,
-    rests_on: int | None,
+    rests_on: tuple[int, str] | None,
     batch: tuple[str, int | str] | None,
 ) -> Table:
     """Return a table from its pickle."""
     table = open(storage, options, as_of=as_of)
     if rests_on is not None:
-        table = table.resting_on(rests_on)
+        table = table._copy(_rests_on=rests_on)
     return table if batch is None else table.once(*batch)
 
 

@@ -4,6 +4,9 @@ they had begun there.
 
 from __future__ import annotations
 
+import pickle
+import shutil
+
 import pyarrow as pa
 import pytest
 from texts import columns
@@ -147,3 +150,20 @@ def test_an_upsert_that_alters_its_table_rests_on_the_alteration():
     assert table.scan("more = 7").count() == 1
     with pytest.raises(Conflict, match=f"read at commit {seq}"):
         resting.upsert([{**new, "even_more": 8}], evolve=True)
+
+
+def test_a_write_that_rests_on_a_lost_commit_conflicts_with_the_backup_in_its_place(tmp_path):
+    path, saved = tmp_path / "t", tmp_path / "saved"
+    table = mdt.create(path, SCHEMA, ["id"], options={"mdt.durable": False})
+    table.upsert([row("a", "Oslo"), row("b", "Oslo")])
+    shutil.copytree(path, saved)
+    resting = table.resting_on(table.upsert([row("a", "Oslo", 2)]).seq)
+    shutil.rmtree(path)
+    shutil.copytree(saved, path)
+    travelled = pickle.dumps(resting)
+    for _ in range(2):  # without a commit of the same number, and with one
+        for handle in (resting, pickle.loads(travelled)):
+            with pytest.raises(Conflict, match="read at commit 2: the table has no such commit"):
+                handle.upsert([row("a", "Oslo", 3)])
+        mdt.open(path).upsert([row("b", "Oslo", 4)])
+    assert mdt.open(path).resting_on(3).upsert([row("a", "Oslo", 5)]).updated == 1
