@@ -1,8 +1,9 @@
 """Spark streams: commits of a table as batches of rows, and batches of rows as commits, each
 exactly once.
 
-An offset identifies a commit and its table. Without ``since`` a stream begins with the existing
-rows of the table.
+An offset identifies a table and a commit, with its instant, because a backup that is put in place
+may reach the same number again. Without ``since`` a stream begins with the existing rows of the
+table.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mdt import late
 from mdt import table as tables
@@ -91,7 +92,7 @@ class Stream:
 
     def newest(self) -> str:
         """Return the offset of the newest commit, for streams that end with the available rows."""
-        return self._with_reopen(lambda table: _offset(_newest(table)))
+        return self._with_reopen(lambda table: _offset(table, _newest(table)))
 
     def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
         """Return the offset of the newest commit after ``start`` that changed rows, within the
@@ -132,7 +133,7 @@ class Stream:
         end = snapshot.seq if last is None else _seq(table, snapshot, last)
         begun = _begin(snapshot, options) if start is None else _seq(table, snapshot, start)
         if begun is None:
-            return _offset(snapshot, end)
+            return _offset(table, snapshot, end)
         if everything or (options.max_commits is None and options.max_bytes is None):
             last_seq = next(
                 (seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))),
@@ -147,7 +148,7 @@ class Stream:
         if options.changes is None:
             first = max(snapshot.retention.horizon, snapshot.definition.version.since)
             last_seq = max(last_seq, min(end, first))
-        return _offset(snapshot, last_seq)
+        return _offset(table, snapshot, last_seq)
 
     def _batch(
         self,
@@ -358,10 +359,13 @@ def _changes_rows(record: CommitRecord | None) -> bool:
     return any(record.header["counts"].get(name) for name in ("inserted", "updated", "deleted"))
 
 
-def _offset(snapshot: Snapshot, seq: int | None = None) -> str:
-    return json.dumps(
-        {"seq": snapshot.seq if seq is None else seq, "table": snapshot.definition.table_id}
-    )
+def _offset(table: tables.Table, snapshot: Snapshot, seq: int | None = None) -> str:
+    seq = snapshot.seq if seq is None else seq
+    fields: dict[str, Any] = {"seq": seq, "table": snapshot.definition.table_id}
+    record = table.metadata.record(seq)
+    if record is not None:
+        fields["instant"] = record.instant
+    return json.dumps(fields)
 
 
 def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
@@ -370,19 +374,22 @@ def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
     """
     try:
         fields = json.loads(text)
-        seq, table_id = fields["seq"], fields["table"]
-    except (ValueError, TypeError, KeyError):
+        seq, table_id, instant = fields["seq"], fields["table"], fields.get("instant")
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise Invalid(f"{text!r} is not an offset of an mdt stream") from None
     problem = f"{text} is after the newest commit, {newest.seq}"
     if table_id != newest.definition.table_id:
         problem = f"{text} belongs to another table than {newest.definition.table_id}"
     elif isinstance(seq, int) and 0 <= seq <= newest.seq:
-        return seq
+        record = table.metadata.record(seq)
+        if instant is None or record is None or record.instant == instant:
+            return seq
+        problem = f"{text} is of a lost commit: commit {seq} is now that of {record.instant}"
     raise Invalid(
         f"{table.path}: the offset {problem}",
         hint=(
-            "a stream cannot continue on another table: start a new query with a new checkpoint"
-            " location"
+            "a stream cannot continue on another table, or after a backup was put in its place:"
+            " start a new query with a new checkpoint location"
         ),
     )
 

@@ -2,6 +2,8 @@
 batch is written once.
 """
 
+import shutil
+
 import pyarrow as pa
 import pytest
 from following import SCHEMA, Follower, finished, row
@@ -137,6 +139,25 @@ def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
     other.upsert([row("x", "Bonn", 1)])
     with pytest.raises(StreamingQueryException, match="belongs to another table"):
         Follower(named, other.path, tmp_path / "n").run()
+
+
+def test_a_stream_does_not_skip_the_commits_after_a_backup_that_was_put_in_place(
+    named, source, tmp_path
+):
+    source.upsert([row("a", "Oslo", 1)])
+    saved = tmp_path / "saved"
+    shutil.copytree(source.path, saved)
+    kept = Follower(named, source.path, tmp_path / "kept")
+    assert kept.run() == [[("a", "Oslo", 1)]]
+    source.upsert([row("lost", "Oslo", 2)])
+    ahead = Follower(named, source.path, tmp_path / "ahead")
+    assert ahead.run() == [[("a", "Oslo", 1), ("lost", "Oslo", 2)]]
+    shutil.rmtree(source.path)
+    shutil.copytree(saved, source.path)
+    mdt.open(source.path).upsert([row("b", "Oslo", 3)])  # has the seq of the commit that was lost
+    with pytest.raises(StreamingQueryException, match="of a lost commit: commit 2 is now that of"):
+        ahead.run()
+    assert kept.run() == [[("b", "Oslo", 3)]]
 
 
 def test_a_query_goes_on_after_two_batches_whatever_was_cleaned_or_altered_then(
