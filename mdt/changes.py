@@ -15,6 +15,7 @@ from mdt.familiar_names import CHANGES_NAMES
 from mdt.filters.where import parse_where
 from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX
+from mdt.metadata.history.other_tables import require_same
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.query import ArrowStream, Where, checked_columns, declared_columns
@@ -110,7 +111,8 @@ class ChangeStream(ArrowStream):
     def __reduce__(self) -> Any:
         """Pickle the storage, the range and the arguments, not the rows."""
         table = self.metadata.storage, dict(self.metadata.overrides)
-        points = self.since, self.until, self.range.columns_at
+        instant = self.range.view.last_instant
+        points = self.since, self.until, instant, self.range.columns_at
         arguments = *points, self.mode, self.columns, self.threads, self.before
         return _unpickle, (*table, *arguments), {"predicate": self.predicate}
 
@@ -179,15 +181,18 @@ def _unpickle(
     overrides: Mapping[str, object],
     since: int,
     until: int,
+    instant: str,
     columns_at: int,
     mode: str,
     columns: Sequence[str],
     threads: int,
     before: bool,
 ) -> ChangeStream:
-    """Unpickle a stream, without its predicate. Raises Expired if its range was cleaned."""
+    """Unpickle a stream, without its predicate. Raises Expired if its range was cleaned, and
+    Invalid if its last commit does not exist.
+    """
     metadata = Metadata(storage, overrides)
-    return ChangeStream(
+    stream = ChangeStream(
         metadata,
         since,
         until,
@@ -198,3 +203,5 @@ def _unpickle(
         threads=threads,
         columns_at=columns_at,
     )
+    require_same(storage, stream.range.view, instant)
+    return stream

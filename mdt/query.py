@@ -22,6 +22,7 @@ from mdt.familiar_names import SCAN_NAMES, FamiliarNames
 from mdt.forking import cached_property
 from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
+from mdt.metadata.history.other_tables import require_same
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, ProgressOption, progress_callback
@@ -257,10 +258,11 @@ class Scan(ArrowStream):
         return text
 
     def __reduce__(self) -> Any:
-        """Pickle the storage, the snapshot number and the arguments. The copy reads the same
-        rows.
+        """Pickle the storage, the snapshot's number and instant, and the arguments. The copy reads
+        the same rows.
         """
-        table = self._metadata.storage, dict(self._metadata.overrides), self.snapshot.seq
+        snapshot = self.snapshot.seq, self.snapshot.last_instant
+        table = self._metadata.storage, dict(self._metadata.overrides), *snapshot
         parsed = {
             "_where": self._where_text() or None,
             "predicate": self.predicate,
@@ -481,6 +483,7 @@ def _unpickle(
     storage: Storage,
     overrides: Mapping[str, object],
     seq: int,
+    instant: str,
     columns: Sequence[str],
     limit: int | None,
     query_type: str,
@@ -490,6 +493,7 @@ def _unpickle(
     """
     metadata = Metadata(storage, overrides)
     snapshot = metadata.at(seq)
+    require_same(storage, snapshot, instant)
     options = metadata.options(snapshot.definition)
     return Scan(metadata, snapshot, None, columns, options, limit=limit, query_type=query_type)
 

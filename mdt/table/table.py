@@ -11,6 +11,7 @@ from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import ALTERABLE, FORMATS_OPTION, canonical, declaration, parse_options
 from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.metadata import key_indexes
+from mdt.metadata.history.other_tables import require_same
 from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import to_schema
 from mdt.stores.storage import open_storage
@@ -43,11 +44,11 @@ class Table(Reading, Writing, Services, Indexes):
 
     def __reduce__(self) -> Any:
         """Raises Unsupported for a table in memory."""
-        seq = None if self._pinned is None else self._pinned.seq
+        pinned = self._pinned
         return _reopened, (
             self._storage,
             dict(self._metadata.overrides),
-            seq,
+            None if pinned is None else (pinned.seq, pinned.last_instant),
             self._rests_on,
             self._batch,
         )
@@ -56,12 +57,14 @@ class Table(Reading, Writing, Services, Indexes):
 def _reopened(
     storage: Storage,
     options: Mapping[str, Any],
-    as_of: int | None,
+    pinned: tuple[int, str] | None,
     rests_on: tuple[int, str] | None,
     batch: tuple[str, int | str] | None,
 ) -> Table:
     """Return a table from its pickle."""
-    table = open(storage, options, as_of=as_of)
+    table = open(storage, options, as_of=None if pinned is None else pinned[0])
+    if pinned is not None:
+        require_same(storage, table.snapshot(), pinned[1])
     if rests_on is not None:
         table = table._copy(_rests_on=rests_on)
     return table if batch is None else table.once(*batch)

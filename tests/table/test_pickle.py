@@ -5,6 +5,7 @@ hold.
 import copy
 import multiprocessing
 import pickle
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from refusals import refused
 from texts import columns
 
 import mdt
+from mdt.errors import Invalid
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import FaultyStorage
 
@@ -65,6 +67,22 @@ def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table):
         assert rows_of(found) == rows_of(scan) == rows
         assert found.schema == scan.schema
         assert str(found.explain()).splitlines()[:5] == str(scan.explain()).splitlines()[:5]
+
+
+def test_a_pickle_of_a_lost_state_is_refused_after_a_backup_was_put_in_its_place(table, tmp_path):
+    shutil.copytree(table.path, tmp_path / "saved")
+    table.delete_where("id = 1")
+    pinned = mdt.open(table.path, as_of=table.snapshot().seq)
+    kept, lost = table.scan(as_of=1), [table.scan(), table.changes(1), pinned]
+    pickles = [pickle.dumps(made) for made in lost]
+    expected = rows_of(kept)
+    shutil.rmtree(table.path)
+    shutil.copytree(tmp_path / "saved", table.path)
+    mdt.open(table.path).delete_where("id = 2")  # has the seq of the commit that was lost
+    for data in pickles:
+        with pytest.raises(Invalid, match="a table or a backup has taken its place"):
+            pickle.loads(data)
+    assert rows_of(pickle.loads(pickle.dumps(kept))) == expected
 
 
 def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table):

@@ -9,6 +9,7 @@ from mdt.errors import Corrupt, Invalid, MdtError, Missing
 from mdt.hudi import properties
 from mdt.metadata.files import paths
 from mdt.metadata.history import foreign_writers
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import Storage
 
 _CREATE = (
@@ -49,6 +50,18 @@ def not_a_table(storage: Storage) -> MdtError:
     content = describe_path(storage)
     error = Invalid(f"{storage.url} is not an mdt table: {content.text}", hint=content.hint)
     return error.of_others() if content.kind == "hudi" else error
+
+
+def require_same(storage: Storage, snapshot: Snapshot, instant: str) -> None:
+    """Raise Invalid if ``instant`` is not the newest of a snapshot: another table, or an older
+    copy, is in the place of the one that was read.
+    """
+    if snapshot.last_instant != instant:
+        raise Invalid(
+            f"commit {snapshot.seq} of {storage.url} is not that of {instant} that was read: a"
+            " table or a backup has taken its place",
+            hint="open the table again with mdt.open",
+        )
 
 
 def refuse_to_create(storage: Storage) -> None:
