@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mdt.hudi import timeline
-from mdt.hudi.read.instants import completed_instants
+from mdt.hudi.read.instants import Timeline, completed_instants
 from mdt.hudi.read.loading import TableState, load_properties, load_timeline
 from mdt.hudi.read.table_schema import TableSchema
 from mdt.importing.imported_definition import changed_version, data_columns, definition_of
@@ -64,7 +64,7 @@ def import_records(
     columns = data_columns(schema.columns)
     instant = _later(_newest(state), 0)
     placed, unsettled = dict[GroupId, PlacedSlice](), frozenset[GroupId]()
-    version, seq = None, 1
+    version, seq, is_older_copy = None, 1, False
     if after is None:
         definition = definition_of(state.table, columns, source)
         created = _header(source, "create", _later(instant, -1), -1)
@@ -73,13 +73,14 @@ def import_records(
         definition, seq = after.definition, after.seq + 1
         version = changed_version(definition, columns, seq, definition.numbered)
         unsettled = after.imports.unsettled
+        is_older_copy = _lacks_writes(state.timeline, after.imports)
         placed = placed_slices(after, unsettled)
         if instant <= after.last_instant:
             instant = _later(after.last_instant, 1)
     stored = definition.schema if version is None else version.schema
     importer = Importer(source, merged.add, state, schema, stored, _newest(state))
     is_altered = version is not None
-    groups = changed_groups(placed, state.slices, is_altered=is_altered)
+    groups = changed_groups(placed, state.slices, is_altered=is_altered or is_older_copy)
     has_changes = is_past and bool(placed)
     parts = list(batches(groups, state.slices))
     if has_changes or (not parts and (is_past or is_altered)):
@@ -99,6 +100,17 @@ def import_records(
             merged.remove_later(_replaced(steps), source.now_us())
         version = None
         yield CommitRecord(seq + number, header, tables)
+
+
+def _lacks_writes(active: Timeline, known: Imports) -> bool:
+    """Return True if writes that the log contains are neither on the timeline nor archived.
+
+    They were restored, or a backup is in the place of the table. Log files of version 6 then get
+    the names of lost ones.
+    """
+    lost = known.instants - completed_instants(active)
+    times = (name.partition(".") for name in lost)
+    return any(time > active.start for time, _, action in times if action in timeline.WRITES)
 
 
 def _header(source: Storage, action: str, instant: str, begun_at: int) -> dict[str, Any]:

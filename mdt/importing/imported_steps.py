@@ -127,7 +127,8 @@ def changed_groups(
 
     Args:
         slices: The slices of the new state.
-        is_altered: True if the columns change. Every file group changes then.
+        is_altered: True if the columns change, or if files may have other rows than before. Every
+            file group changes then.
     """
     by_group = {file_slice.group_id: file_slice for file_slice in slices}
     changed = []

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from foreign_tables import FILE_ID, ForeignTable, deletes, time
 from hypothesis import given, settings
 from refusals import refused
 from test_following_others import STEPS, TYPES, batch, rows_of, step, table
@@ -19,6 +20,7 @@ from mdt.errors import Unavailable
 from mdt.importing import imported_storage
 from mdt.metadata.files import paths
 from mdt.stores import table_folder
+from mdt.stores.storage import LocalStorage
 from mdt.stores.table_folder import open_folder
 
 
@@ -310,3 +312,22 @@ def test_a_table_that_was_made_again_with_other_columns_is_imported_anew(tmp_pat
     t.upsert([{"id": "a", "city": "Oslo", "v": 0.5}])
     again = opened(copied(tmp_path), options)
     assert rows_of(again) == rows_of(t)
+
+
+def test_a_log_file_with_the_name_of_one_that_a_backup_has_undone_is_read_again(tmp_path, options):
+    path, saved = tmp_path / "t", tmp_path / "saved"
+    other = ForeignTable(
+        {"id": "string"}, version=6, storage=LocalStorage(str(path), durable=False)
+    )
+    other.base(1, [{"id": "a"}, {"id": "b"}, {"id": "c"}])
+    shutil.copytree(path, saved)
+    name = f".{FILE_ID}_{time(1)}.log.1_1-2-3"  # version 6 names them by the time of the base file
+    handles = []
+    for number, lost, rows in [(2, "a", ["b", "c"]), (3, "b", ["a", "c"])]:
+        other.storage.create(name, deletes(number, {lost: None}))
+        other.commit(number)
+        handles.append(mdt.open(str(path), options))
+        for handle in handles:
+            assert sorted(handle.scan().to_arrow()["id"].to_pylist()) == rows
+        shutil.rmtree(path)
+        shutil.copytree(saved, path)
