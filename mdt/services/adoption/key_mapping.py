@@ -152,13 +152,13 @@ def _check_rows(
     others = {names[code] for code in np.unique(codes)} - {segment.partition}
     if others:
         text = f"{segment.path} has rows that mdt would write into the partition"
-        error = _refused(f"{text} {min(others)[:100]!r}")
+        refusal = _refused(f"{text} {min(others)[:100]!r}")
         if {unescape(name) for name in others} == {segment.partition}:
-            error.hint = (
+            refusal.hint = (
                 f"{_READ}; let Hudi delete the partition {segment.partition[:100]!r}, and insert"
                 f" its rows with mdt, which also lets Hudi encode paths ({ENCODES_PATHS}=true)"
             )
-        raise error
+        raise refusal
 
 
 def _check_buckets(key_index: KeyIndex, segment: Segment, keys: pa.Array) -> None:
