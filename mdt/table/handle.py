@@ -181,6 +181,7 @@ class Handle(FamiliarNames):
         >>> t.resting_on(1).delete({"id": ["a"]}, dry_run=True).deleted
         1
         """
+        seq = whole_number("seq", seq)
         record = self._metadata.record(seq) if seq >= 0 else None
         return self._copy(_rests_on=(seq, "" if record is None else record.txn))
 

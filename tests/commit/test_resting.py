@@ -167,3 +167,8 @@ def test_a_write_that_rests_on_a_lost_commit_conflicts_with_the_backup_in_its_pl
                 handle.upsert([row("a", "Oslo", 3)])
         mdt.open(path).upsert([row("b", "Oslo", 4)])
     assert mdt.open(path).resting_on(3).upsert([row("a", "Oslo", 5)]).updated == 1
+
+
+def test_writes_rest_on_the_number_of_a_commit():
+    with pytest.raises(Invalid, match="seq"):
+        filled().resting_on("newest")
