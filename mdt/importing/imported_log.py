@@ -73,7 +73,7 @@ def import_records(
         definition, seq = after.definition, after.seq + 1
         version = changed_version(definition, columns, seq, definition.numbered)
         unsettled = after.imports.unsettled
-        is_older_copy = _lacks_writes(state.timeline, after.imports)
+        is_older_copy = _has_lost_writes(state.timeline, after.imports)
         placed = placed_slices(after, unsettled)
         if instant <= after.last_instant:
             instant = _later(after.last_instant, 1)
@@ -102,7 +102,7 @@ def import_records(
         yield CommitRecord(seq + number, header, tables)
 
 
-def _lacks_writes(active: Timeline, known: Imports) -> bool:
+def _has_lost_writes(active: Timeline, known: Imports) -> bool:
     """Return True if writes that the log contains are neither on the timeline nor archived.
 
     They were restored, or a backup is in the place of the table. Log files of version 6 then get

@@ -92,13 +92,15 @@ def _has_old_bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) -> b
     is_temporal = column.logical_type.type in ("DATE", "TIMESTAMP")
     if not is_temporal and column.physical_type != "INT96":
         return False
-    found = chunk.statistics
-    if found is not None and found.has_null_count and found.null_count == chunk.num_values:
+    statistics = chunk.statistics
+    if statistics is None:
+        return True
+    if statistics.has_null_count and statistics.null_count == chunk.num_values:
         return False
-    if found is None or not found.has_min_max:
+    if not statistics.has_min_max:
         return True
     try:
-        least = found.min
+        least = statistics.min
     except (ValueError, OverflowError):
         return True  # before the year 1
     if isinstance(least, datetime):

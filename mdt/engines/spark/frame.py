@@ -370,7 +370,7 @@ class _TableLister(Lister):
     ) -> TableEstimate:
         """Return the estimate after pruning. See :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
-        key = (*snapshot.version, predicate, tuple(columns), histograms, tuple(keys))
+        key = (*snapshot.cache_key, predicate, tuple(columns), histograms, tuple(keys))
         return self._estimates.made(
             key, lambda: self._make_estimate(snapshot, predicate, columns, histograms, keys)
         )
@@ -418,7 +418,7 @@ class _TableLister(Lister):
         """
         if snapshot.definition.key == (column,):
             return int(snapshot.live_rows.sum())
-        key = *snapshot.version, column
+        key = *snapshot.cache_key, column
         count = self._distinct_values.get(key)
         if count is None:
             summary = statistics.summary(self.metadata, snapshot, column)
@@ -437,7 +437,7 @@ class _TableLister(Lister):
         """Return the plan of a snapshot for ``predicate``, cached because the optimizer and the
         query both need it.
         """
-        key = *snapshot.version, predicate
+        key = *snapshot.cache_key, predicate
         made_plan = self._plans.get(key)
         if made_plan is None:
             filters = predicate if predicate != _EVERYTHING else None
@@ -516,7 +516,7 @@ class _TableLister(Lister):
         """Return the files of a snapshot."""
         with self._lock:
             refers = self.metadata.cached_snapshot().keeps_checkpoint(snapshot.checkpoint.seq)
-            key = *snapshot.version, refers
+            key = *snapshot.cache_key, refers
             view = self._views.get(key)
             if view is None:
                 view = self._views[key] = SnapshotFiles(

@@ -69,7 +69,7 @@ class SnapshotFiles:
         """The identity of these files: that of the snapshot, and True if executors read from the
         checkpoint.
         """
-        return *self.snapshot.version, self._refers
+        return *self.snapshot.cache_key, self._refers
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -577,7 +577,7 @@ class Snapshot:
         return self.transactions.get(older.txn) == older.seq
 
     @property
-    def version(self) -> tuple[int, int, str]:
+    def cache_key(self) -> tuple[int, int, str]:
         """The key of what was derived from this snapshot: seq, checkpoint, and newest instant, as
         another table or a backup may take the place of this one.
         """

@@ -130,7 +130,7 @@ class SummaryCache:
         """
         if snapshot.numbered > SEGMENTS_KNOWN_MAX:
             return SummaryDirectory(self, index)
-        key = *snapshot.version, spec
+        key = *snapshot.cache_key, spec
         return self._snapshots.made(key, lambda: SummaryDirectory(self, index))
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
