@@ -177,21 +177,8 @@ def _check_buckets(key_index: KeyIndex, segment: Segment, keys: pa.Array) -> Non
         )
 
 
-class OtherKeys(Unsupported):
-    """A row has another record key, partition or bucket than mdt would give it, or a null in an
-    ordering field.
-
-    >>> OtherKeys("another key").getCondition()
-    'MDT_UNSUPPORTED'
-    """
-
-    def getCondition(self) -> str:
-        """Return the condition of :class:`mdt.errors.Unsupported`."""
-        return "MDT_UNSUPPORTED"
-
-
-def _refused(text: str) -> OtherKeys:
-    return OtherKeys(
+def _refused(text: str) -> Unsupported:
+    return Unsupported(
         f"{text}; mdt can read the table and not write to it",
         hint=f"{_READ}; mdt.release(path) ends an adoption",
     )
