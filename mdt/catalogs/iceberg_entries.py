@@ -70,18 +70,23 @@ class Pointer(ABC):
         """The name with that of the catalog, as the option ``mdt.iceberg.table`` has it."""
         return f"{self.catalog.name}.{self.name}"
 
-    def seq(self) -> int | None:
+    def seq(self, newest: int) -> int | None:
         """Return the commit that readers of the catalog see, or None if it has no such table.
 
+        Args:
+            newest: The newest commit of the table.
+
         Raises Invalid if another table has the name, Unsupported if another program has committed
-        to the table, and Unavailable.
+        to the table or if a restored backup has undone the commit, and Unavailable.
         """
         with self._answers():
             try:
                 found = self.catalog.load_table(self.name)
             except NoSuchTableError:
                 return None
-        return self._seq_of(found)
+        seq = self._seq_of(found)
+        self._require_standing(found, newest)
+        return seq
 
     def missing(self) -> Invalid:
         """Return the error for a catalog without the table."""
@@ -148,6 +153,10 @@ class Pointer(ABC):
             )
         return version
 
+    @abstractmethod
+    def _require_standing(self, found: Table, newest: int) -> None:
+        """Raise Unsupported if a restored backup has undone the commit of an entry."""
+
     def _require_own(self, found: Table) -> None:
         """Raise Invalid if an entry is that of another table, or of another copy."""
         metadata = found.metadata
@@ -180,7 +189,10 @@ class Pointer(ABC):
                 raise
             text, hint = f"{type(error).__name__}: {str(error)[:_LONG_ERROR]}", ""
             if isinstance(error, FileNotFoundError):
-                hint = "if cleaning has deleted it, drop the table from the catalog and register it"
+                hint = (
+                    "if cleaning or a restored backup has removed it, drop the table from the"
+                    " catalog and register it"
+                )
             raise Unavailable(f"the catalog of {self.title} failed: {text}", hint=hint) from error
 
 
@@ -217,6 +229,9 @@ class LocationPointer(Pointer):
         if version is None or version < seq:
             raise Unsupported(f"this release of pyiceberg left {self.title} at {after}")
 
+    def _require_standing(self, found: Table, newest: int) -> None:
+        """Do nothing. Such an entry cannot be loaded, as its file is gone."""
+
     def _version_of(self, found: Table) -> int | None:
         return _version_at(found.metadata_location)
 
@@ -240,6 +255,7 @@ class SnapshotPointer(Pointer):
         """
         found = self.catalog.load_table(self.name)
         at, (ours, _) = self._seq_of(found), self._version(seq)
+        self._require_standing(found, seq)
         if at >= seq:
             return
         theirs = found.metadata
@@ -276,6 +292,28 @@ class SnapshotPointer(Pointer):
             _request(requests.AssertCurrentSchemaId, current_schema_id=id),
         )
         self.catalog.commit_table(found, requirements, tuple(updates))
+
+    def _require_standing(self, found: Table, newest: int) -> None:
+        """See :meth:`Pointer._require_standing`. A list of manifests that is missing may also be
+        cleaned or damaged.
+        """
+        snapshot = found.metadata.current_snapshot()
+        if snapshot is None:
+            return
+        seq, list_path = snapshot.snapshot_id, snapshot.manifest_list
+        if self.storage.size(list_path.removeprefix(f"{found.metadata.location}/")) is not None:
+            return
+        if seq <= newest:
+            try:
+                ours = self._version(seq)[0].snapshot_by_id(seq)
+            except (Missing, Corrupt):
+                return
+            if ours is None or ours.manifest_list == list_path:
+                return
+        raise Unsupported(
+            f"{self.title} is at a commit {seq} that a restored backup of the table has undone",
+            hint="drop the table from the catalog without its files and register it again",
+        )
 
     def _version_of(self, found: Table) -> int | None:
         snapshot = found.metadata.current_snapshot()

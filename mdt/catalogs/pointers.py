@@ -86,7 +86,7 @@ def standing(metadata: Metadata, newest: Snapshot) -> Standing | None:
         pointer = pointer_of(metadata, newest.definition)
         if pointer is None:
             return None
-        seq = pointer.seq()
+        seq = pointer.seq(newest.seq)
         if seq is None:
             raise pointer.missing()
         return Standing(name, seq, max(newest.seq - seq, 0))
@@ -103,11 +103,13 @@ def newest_version(metadata: Metadata, newest: Snapshot) -> int:
 
 
 def refuse_foreign_commits(metadata: Metadata, newest: Snapshot) -> None:
-    """Raise Unsupported if another program has committed to the table through its catalog."""
+    """Raise Unsupported if another program has committed to the table through its catalog, or if
+    a restored backup has undone the commit there.
+    """
     try:
         pointer = pointer_of(metadata, newest.definition)
         if pointer is not None:
-            pointer.seq()
+            pointer.seq(newest.seq)
     except Unavailable:
         pass  # the commit warns when it cannot move the pointer
 

@@ -287,6 +287,51 @@ def test_a_catalog_that_points_to_deleted_metadata_is_mended_by_hand(lake, tmp_p
     assert_followed(lake, opened(table.storage))
 
 
+@pytest.mark.parametrize("later", [0, 2, 3])
+def test_a_commit_that_a_restored_backup_has_undone_is_named(lake, tmp_path, later):
+    table = entered(lake, tmp_path / "t")
+    table.upsert(rows([1], 1, 1.0))
+    shutil.copytree(tmp_path / "t", tmp_path / "backup")
+    for ts in (2, 3):
+        table.upsert(rows([ts], ts, 1.0))
+    shutil.rmtree(tmp_path / "t")
+    shutil.move(tmp_path / "backup", tmp_path / "t")
+    for ts in range(later):  # without the catalog
+        mdt.open(table.path).upsert(rows([5], 10 + ts, 2.0))
+    late = opened(LocalStorage(tmp_path / "t", durable=False))
+    is_location = isinstance(lake, MetastoreCatalog)
+    if is_location and later:  # the path names the version of the new history
+        late.upsert(rows([6], 20, 3.0))
+        assert_followed(lake, late)
+        return
+    assert late.formats().to_pylist()[-1]["seq"] is None
+    [problem] = late.check().problems
+    text = "register it" if is_location else "is at a commit 3 that a restored backup"
+    assert text in problem.text
+    if is_location:
+        [warning] = late.upsert(rows([6], 20, 3.0)).warnings
+        assert text in warning
+    else:
+        with pytest.raises(mdt.Unsupported, match=text):
+            late.upsert(rows([6], 20, 3.0))
+    lake.drop_table(NAME)
+    mdt.register(mdt.open(late.path), lake, NAME)
+    late.upsert(rows([7], 30, 3.0))
+    assert_followed(lake, late)
+    assert late.check().ok
+
+
+def test_a_damaged_list_of_manifests_does_not_stop_writes(lake, tmp_path):
+    table = entered(lake, tmp_path / "t")
+    table.upsert(rows([1], 1, 1.0))
+    [path] = [info.path for info in table.storage.list("metadata") if "snap-1-" in info.path]
+    table.storage.delete(path)
+    late = opened(table.storage)
+    assert "t.repair() makes them" in late.upsert(rows([2], 2, 1.0)).warnings[0]
+    assert late.repair().ok
+    assert_followed(lake, late)
+
+
 def test_a_dropped_table_is_named_and_can_be_registered_again(lake, tmp_path):
     table = entered(lake, tmp_path / "t")
     table.upsert(rows([1], 1, 1.0))
