@@ -25,7 +25,7 @@ from mdt.config import (
 from mdt.errors import Invalid, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.formats.registry import FOLDERS, refuse_columns
-from mdt.formats.uris import location_of, refuse_location
+from mdt.formats.uris import refuse_location
 from mdt.hudi import partitions, record_keys, timeline
 from mdt.hudi.avro_schema import RECORD_KEY, avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
@@ -370,7 +370,7 @@ def _location(storage: Storage, definition: TableDefinition) -> dict[str, str]:
     """Return the header field with the location, which formats with absolute paths repeat."""
     if not definition.other_formats:
         return {}
-    return {"location": location_of(storage)}
+    return {"location": storage.location}
 
 
 def discard(storage: Storage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from mdt.errors import Invalid
 from mdt.schema.definition import TableDefinition
@@ -21,19 +21,9 @@ def encoded(path: str) -> str:
     return quote(path, safe=_SAFE)
 
 
-def location_of(storage: Storage) -> str:
-    """Return the absolute location of a table, as formats with absolute paths name it.
-
-    >>> from mdt.stores.storage import open_storage
-    >>> location_of(open_storage("/tables/a%20b"))
-    '/tables/a%20b'
-    """
-    return unquote(storage.url) if storage.is_remote else storage.url
-
-
 def refuse_location(storage: Storage) -> None:
     """Raise Invalid for a local path that is not Unicode, which other formats cannot name."""
-    location = location_of(storage)
+    location = storage.location
     try:
         location.encode()
     except UnicodeEncodeError:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -286,9 +287,14 @@ class Storage(ABC):
     def uri(self, path: str) -> str:
         """Return the name of the object for Hadoop's ``Path(String)``, without percent-encoding."""
 
+    @property
+    def location(self) -> str:
+        """The root as the metadata of other formats name it, without percent-encoding."""
+        return unquote(self.url) if self.is_remote else self.url
+
     def is_at(self, location: str) -> bool:
-        """Return True if ``location``, in the form of ``url``, is the root."""
-        return location == self.url
+        """Return True if ``location`` is the root."""
+        return location == self.location
 
     def local_path(self, path: str) -> str | None:
         """Return the absolute path on the local file system, or None if the object is not a local

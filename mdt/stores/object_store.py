@@ -40,6 +40,7 @@ from mdt.stores.contract import (
     to_bytes,
 )
 from mdt.stores.options import (
+    AZURE,
     SERVICES,
     StoreOptions,
     is_without_secrets,
@@ -92,6 +93,7 @@ class ObjectStorage(Storage):
         )
         self._place = Place(self.url, parsed.secrets)
         self._store = _create_store(url, parsed, self._place) if store is None else store
+        self._location = _location(self.url, self._store)
         self._conditional_put: bool | None = None
         self._lock = threading.Lock()
         self._at_once = StorageThreads()
@@ -252,14 +254,21 @@ class ObjectStorage(Storage):
         """See :class:`Storage`. Runs in another thread."""
         return self._at_once.begin(act)
 
+    @property
+    def location(self) -> str:
+        """See :class:`Storage`. The same for all schemes of a service."""
+        return self._location
+
     def uri(self, path: str) -> str:
         """See :class:`Storage`. Hadoop's scheme for S3 is ``s3a``."""
-        root = unquote("s3a" + self.url[2:] if self.url.startswith("s3://") else self.url)
+        root = self._location
+        if root.startswith("s3:"):
+            root = "s3a" + root[2:]
         return f"{root}/{path}" if path else root
 
     def is_at(self, location: str) -> bool:
-        """See :class:`Storage`."""
-        return location == unquote(self.url)
+        """See :class:`Storage`. Earlier versions of mdt named the root by its URL."""
+        return location in (self._location, unquote(self.url))
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
@@ -386,6 +395,27 @@ def store_url(store: Any) -> str:
     return f"{scheme}://{store.config[bucket]}/{(store.prefix or '').replace('%', '%25')}".rstrip(
         "/"
     )
+
+
+def _location(url: str, store: Any) -> str:
+    """Return the root by one scheme of its service: for Azure ``abfss``, which most readers know,
+    or ``az`` at an endpoint that is not named after the account.
+    """
+    if SERVICES.get(url.partition(":")[0]) is not AZURE:
+        return unquote(url)
+    config = store.config
+    root = f"az://{config['container_name']}"
+    is_elsewhere = "endpoint" in config or _is_true(config, "use_emulator")
+    if not is_elsewhere and "account_name" in config:
+        domain = "core.windows.net"
+        if _is_true(config, "use_fabric_endpoint"):
+            domain = "fabric.microsoft.com"
+        root = f"abfss://{config['container_name']}@{config['account_name']}.dfs.{domain}"
+    return f"{root}/{store.prefix or ''}".rstrip("/")
+
+
+def _is_true(config: Mapping[str, Any], name: str) -> bool:
+    return str(config.get(name)).lower() == "true"
 
 
 def _create_store(url: str, options: StoreOptions, place: Place) -> Any:

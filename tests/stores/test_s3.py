@@ -132,6 +132,16 @@ def test_two_writers_on_s3_both_commit_and_nothing_is_lost(given):
     assert t.check().ok
 
 
+def test_writers_that_name_the_table_by_other_schemes_write_one_table(given):
+    create("schemes", given, formats=["hudi", "iceberg"])
+    for ts, scheme in enumerate(("s3a", "s3", "s3a")):
+        t = opened(given, f"{scheme}://{s3.BUCKET}/schemes")
+        assert t.upsert(trips(range(ts + 1), ts, 1.0)).warnings == ()
+        assert t.check().ok
+    metadata = json.loads(t.storage.read("metadata/v3.metadata.json"))
+    assert metadata["location"] == f"s3://{s3.BUCKET}/schemes"
+
+
 @pytest.mark.parametrize("part", ["city", "/pending/", "/log/", "/attachments/", ".hoodie/2"])
 def test_a_put_whose_reply_is_lost_and_which_the_store_tries_again_is_no_error(endpoint, part):
     name = "again" + part.strip("/.").replace("/", "-")

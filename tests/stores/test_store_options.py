@@ -5,6 +5,7 @@ made.
 import pickle
 import traceback
 from datetime import timedelta
+from urllib.parse import unquote
 
 import pytest
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
@@ -270,6 +271,36 @@ def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path):
     http = HTTPStore.from_url("https://example.org/t")
     refused("HTTPStore", open_storage, http, kind=Unsupported)
     refused("ready store", open_storage, given, storage_options={"region": "x"})
+
+
+@pytest.mark.parametrize(
+    ("urls", "given", "location", "hadoops"),
+    [
+        (["s3://b/a%20b", "s3a://b/a%20b"], {}, "s3://b/a b", "s3a://b/a b"),
+        (["gs://b/t"], {}, "gs://b/t", "gs://b/t"),
+        (
+            ["az://c/a%20b", "azure://c/a%20b", "abfss://c@me.dfs.core.windows.net/a%20b"],
+            {"account_name": "me", "account_key": "bm90"},
+            "abfss://c@me.dfs.core.windows.net/a b",
+            "abfss://c@me.dfs.core.windows.net/a b",
+        ),
+        (
+            ["abfss://c@me.dfs.fabric.microsoft.com/t"],
+            {"bearer_token": "x"},
+            "abfss://c@me.dfs.fabric.microsoft.com/t",
+            "abfss://c@me.dfs.fabric.microsoft.com/t",
+        ),
+        (["az://c/t", "abfs://c/t"], {"use_emulator": True}, "az://c/t", "az://c/t"),
+        (["memory:///"], {}, "memory:", "memory:"),
+    ],
+)
+def test_all_schemes_of_a_service_name_one_location(urls, given, location, hadoops):
+    for url in urls:
+        storage = open_storage(url, storage_options=given)
+        assert (storage.location, storage.uri("")) == (location, hadoops)
+        assert storage.is_at(location)
+        assert storage.is_at(unquote(storage.url)), "as earlier versions of mdt named it"
+        assert not storage.is_at(location + "x")
 
 
 @pytest.mark.parametrize("scheme", sorted(SERVICES))

@@ -44,7 +44,6 @@ from mdt.formats.iceberg.manifests import (
 from mdt.formats.iceberg.vectors import puffin
 from mdt.formats.positions import framed, position_bytes
 from mdt.formats.types import Refusal, type_refusals
-from mdt.formats.uris import location_of
 from mdt.limits import (
     DERIVED_CACHE_BYTES_MAX,
     FAR_RANGE_BYTES,
@@ -230,7 +229,7 @@ def _location_now(seq: int, earlier: Earlier) -> str:
     metadata = versions.decode(stored or b"")
     if metadata is not None and earlier.storage.is_at(metadata["location"]):
         return str(metadata["location"])
-    return location_of(earlier.storage)
+    return earlier.storage.location
 
 
 def _read(seq: int, earlier: Earlier) -> _State:

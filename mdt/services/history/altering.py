@@ -25,7 +25,6 @@ from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import FORMATS_OPTION
 from mdt.errors import Invalid
 from mdt.formats.registry import refuse_alteration
-from mdt.formats.uris import location_of
 from mdt.importing.imported_files import fits, read_file
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE, LOG
@@ -141,7 +140,7 @@ class Alter(Operation[AlterPlan]):
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
         if FORMATS_OPTION in plan.options:
-            extra |= {"location": location_of(self.storage)}
+            extra |= {"location": self.storage.location}
         return replace(changes, extra=extra)
 
     def _rewritten(
