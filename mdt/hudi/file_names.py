@@ -42,7 +42,7 @@ class LogFileName:
     """The parts of a log file's name.
 
     Attributes:
-        instant: Depends on the layout, see :meth:`mdt.hudi.layout.Layout.log_instant`.
+        instant: Depends on the layout, see :meth:`mdt.hudi.v6.Version6.log_instant`.
         token: "" in old tables.
     """
 

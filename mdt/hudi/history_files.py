@@ -64,7 +64,7 @@ def add(
     """Return the objects that add ``instants`` to the history in ``folder``.
 
     Instants that a writer had added before it died are not added again. Arguments as in
-    :meth:`mdt.hudi.layout.Layout.archived`.
+    :meth:`mdt.hudi.v6.Version6.archived`.
     """
     manifests = _manifests(existing)
     files: dict[str, int] = {}

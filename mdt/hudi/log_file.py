@@ -70,7 +70,7 @@ def name(file_id: str, instant: str, version: int, token: str) -> str:
     """Return the name of log file number ``version`` (from 1) of its slice.
 
     Args:
-        instant: See :meth:`mdt.hudi.layout.Layout.log_instant`.
+        instant: See :meth:`mdt.hudi.v6.Version6.log_instant`.
 
     >>> name("6f2c-0", "20240229120000123", 2, "3-77-0")
     '.6f2c-0_20240229120000123.log.2_3-77-0'

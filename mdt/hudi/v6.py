@@ -1,5 +1,5 @@
-"""Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read. See
-:class:`mdt.hudi.layout.Layout`.
+"""Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read. Other versions derive from it
+(:data:`mdt.hudi.layout.Layout`).
 
 The payload class determines how rows are merged, regardless of other settings, so it is always
 written. Readers hide the log files of a file group while a ``compaction`` is pending. Therefore a
@@ -45,7 +45,25 @@ _NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?"
 
 
 class Version6:
-    """The layout of table version 6. All names of instants come from :meth:`path_of`."""
+    """The layout of table version 6, and what a layout of another version may override. Paths are
+    relative to the table. All names of instants come from :meth:`path_of`.
+
+    In all methods, ``time`` is the time of an instant, 17 digits, and ``completion`` the time of
+    its completion, which version 6 ignores. ``action`` is Hudi's name of the pending action:
+    commit, deltacommit, compaction or replacecommit.
+
+    Attributes:
+        version: Value of ``hoodie.table.version``.
+        versions: Values of it with which writers of this layout go on. Hudi 1.1 and newer upgrade
+            version 8 with their first write, and change no instant and no data.
+        has_completions: True if the names of completed instants have completion times.
+        has_positions: True if all readers accept positions of replaced rows in log blocks.
+        archive: Directory of Hudi's archive of instants.
+        archived_actions: Actions of the completed instants that the archive gets.
+        decisive: Properties that determine how the files of a table are read. They never change.
+        timeline: Directory of the instants. Names of instants begin with their time, so a listing
+            is in order. Other names in that directory begin with a letter or a dot.
+    """
 
     version = 6
     versions: Sequence[int] = (6,)
@@ -71,7 +89,7 @@ class Version6:
         return f"{self.timeline}/{instant.time}.{instant.action}.{instant.state}"
 
     def instant_at(self, path: str) -> Instant | None:
-        """Return the instant of the file at ``path``, or None.
+        """Return the instant of the file at ``path``, or None. Accepts any path.
 
         >>> Version6().instant_at(".hoodie/20240229120000123.inflight").action
         'commit'
@@ -90,20 +108,29 @@ class Version6:
         return Instant(time, action, state or COMPLETED)
 
     def completed_path(self, time: str, completion: str, action: str) -> str:
-        """Return the path of the completed instant. A compaction completes as a commit."""
+        """Return the path of the file whose creation completes an action. A compaction completes as
+        a commit.
+
+        ``completion`` is "" for commits from before an upgrade.
+        """
         action = _COMPACTED if action == "compaction" else action
         return self.path_of(Instant(time, action, COMPLETED, completion))
 
     def log_instant(self, base_instant: str, time: str) -> str:
-        """Return the instant of the slice's base file."""
+        """Return the instant in the name of a log file: the base file's instant or its own,
+        ``time``.
+        """
         return base_instant
 
     def log_version(self, last: int) -> int:
-        """Return the number after ``last``."""
+        """Return the number in the name of a log file, after the largest one in its slice, 0 if
+        it is the first.
+        """
         return last + 1
 
     def marker(self, path: str) -> str:
-        """Return the name of a marker.
+        """Return the name of the marker for the data file at ``path``, relative to the
+        transaction's marker directory.
 
         Log files have a marker type of their own, because other writers cancel their blocks instead
         of deleting them.
@@ -117,7 +144,7 @@ class Version6:
         return f"{path}.marker.CREATE"
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
-        """Return the content of ``hoodie.properties``."""
+        """Return the content of ``hoodie.properties`` of a new table, including the checksum."""
         return table_properties(
             name=definition.name,
             table_type=definition.table_type,
@@ -134,13 +161,16 @@ class Version6:
         return commit_metadata.encode_commit(metadata)
 
     def upgraded(self, instant: Instant, body: bytes) -> tuple[str, bytes]:
-        """Return (path, content) of the instant."""
+        """Return (path, content) of an instant of version 6 after an upgrade to this version.
+
+        Raises Corrupt if the content cannot be read.
+        """
         return self.path_of(instant), body
 
     def upgraded_properties(
         self, stored: Mapping[str, str], definition: TableDefinition
     ) -> dict[str, str]:
-        """Return the properties."""
+        """Return the properties of a table of version 6 after an upgrade to this version."""
         return dict(stored)
 
     def planned_action(self, action: str, operation: str) -> str:
@@ -152,20 +182,30 @@ class Version6:
         return action
 
     def extra(self, body: bytes) -> Mapping[str, str]:
-        """Return the private entries of any writer's completed instant."""
+        """Return the private entries of any writer's completed instant. Raises Corrupt for invalid
+        bytes.
+        """
         return commit_metadata.decode_extra(body)
 
     def announced(
         self, time: str, action: str, profile: bytes = b""
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the requested and the inflight instant, or none for a cleaning."""
+        """Return (path, content) of the files to write when a transaction begins, in any order: the
+        requested and the inflight instant, or none for a cleaning.
+
+        Args:
+            profile: Content of the inflight instant, see
+                :func:`mdt.hudi.commit_metadata.encode_profile`.
+        """
         if action == "clean":
             return ()
         inflight, requested = self.retracted(time, action)
         return [(requested, b""), (inflight, profile)]
 
     def retracted(self, time: str, action: str) -> Sequence[str]:
-        """Return the paths of both pending instants."""
+        """Return the paths to delete, in this order, if a transaction will not commit: those of
+        both pending instants.
+        """
         action = _COMPACTED if action == "compaction" else action
         return [self.path_of(Instant(time, action, state)) for state in (INFLIGHT, REQUESTED)]
 
@@ -177,8 +217,16 @@ class Version6:
         metadata: CommitMetadata,
         plan: Sequence[Mapping[str, Any]],
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the completed instant, followed by a service's pending instants, which Java
-        readers need.
+        """Return (path, content) of the files to write after a commit, in this order: the completed
+        instant, followed by a service's pending instants, which Java readers need.
+
+        The first one is at :meth:`completed_path` and makes the commit visible.
+
+        Args:
+            metadata: The metadata of the commit. For log files they contain the slice's base file
+                and all its log files so far.
+            plan: The plan of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
+                :mod:`mdt.hudi.clustering_plan`.
         """
         instant = (
             self.completed_path(time, completion, action),
@@ -198,7 +246,13 @@ class Version6:
         ]
 
     def superseded(self, time: str, action: str, operation: str) -> Sequence[str]:
-        """Return nothing, because Hudi's archiving removes all pending instants of a commit."""
+        """Return the paths to delete when a commit is complete, before the second and later files
+        of :meth:`completed`: pending instants that are not those of a service. None in version 6,
+        because Hudi's archiving removes all pending instants of a commit.
+
+        Args:
+            operation: Hudi's operation type.
+        """
         return ()
 
     def archived(
@@ -207,17 +261,32 @@ class Version6:
         read: Callable[[str], bytes],
         instants: Sequence[InstantContent],
     ) -> Archive:
-        """Return a log file with one Avro block."""
+        """Return the objects that add instants to Hudi's archive: a log file with one Avro block.
+
+        Args:
+            existing: Paths of the objects in the folder ``archive``.
+            read: Returns the content of such an object.
+            instants: Completed instants with ``archived_actions``, oldest first.
+
+        Raises Corrupt if an instant or an object of the archive cannot be read.
+        """
         archive = avro_bodies.archived_timeline
         return Archive((), (archive.next_path(existing), archive.encode(instants)))
 
     def archive_pointer(self, existing: Sequence[str]) -> tuple[str, bytes] | None:
-        """Return None: all files of the archive are valid."""
+        """Return (path, content) of the object that names the newest part of Hudi's archive, which
+        is replaced when there is a new part. None in version 6, where all files of the archive are
+        valid.
+
+        Args:
+            existing: As in :meth:`archived`.
+        """
         return None
 
     def cleaned(self, cleaning: Cleaned) -> Sequence[tuple[str, bytes]]:
-        """Return the completed instant, followed by the pending instants with the plan, for Java
-        readers.
+        """Return (path, content) of the files to write after the commit of a cleaning, in this
+        order: the completed instant, which makes the cleaning visible, followed by the pending
+        instants with the plan, for Java readers.
         """
         plan = avro_bodies.clean_metadata.encode_plan(cleaning)
         metadata = avro_bodies.clean_metadata.encode_metadata(cleaning)
@@ -235,16 +304,27 @@ class Version6:
         comment: str,
         files: Mapping[str, Sequence[str]],
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the inflight and the completed instant, next to those of the commit."""
+        """Return (path, content) of a savepoint on the commit ``time``, in the order of writing:
+        the inflight and the completed instant, next to those of the commit.
+
+        A savepoint protects the snapshot from Hudi's services.
+
+        Args:
+            at_ms: Creation time in milliseconds since 1970.
+            files: Partition path -> names of the snapshot's data files.
+        """
         content = avro_bodies.savepoint_metadata.encode("mdt", at_ms, comment, files)
         inflight = Instant(time, "savepoint", INFLIGHT)
         completed = Instant(time, "savepoint", COMPLETED, completion)
         return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
 
     def restored(self, time: str, completion: str, to: str) -> Sequence[tuple[str, bytes]]:
-        """Return the requested instant with the plan, the inflight and the completed instant.
+        """Return (path, content) of the files written next to the commit ``time`` of a restore, in
+        order: the requested instant with the plan, the inflight and the completed instant. They
+        have the time of the commit.
 
-        They have the time of the commit.
+        Args:
+            to: Instant of the restored snapshot.
         """
         bodies = avro_bodies.restore_metadata
         plan, metadata = bodies.encode_plan(to), bodies.encode_metadata(time)
@@ -253,7 +333,9 @@ class Version6:
     def indexing(
         self, time: str, completion: str, specs: Sequence[str]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the requested instant with the plan, the inflight and the completed instant."""
+        """Return (path, content) of the instants of an index build: the requested instant with the
+        plan, the inflight and the completed instant.
+        """
         plan = avro_bodies.index_plan.encode_plan(specs, time)
         metadata = avro_bodies.index_plan.encode_metadata(specs, time)
         return self._planned(time, completion, "indexing", plan, metadata)

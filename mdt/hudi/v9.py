@@ -1,5 +1,5 @@
 """Table version 9, which Hudi 1.1 and newer and hudi-rs read. See
-:class:`mdt.hudi.layout.Layout`.
+:data:`mdt.hudi.layout.Layout`.
 
 A completed instant has the time of its completion in its name. A log file has the instant of its
 own commit in its name, and belongs to the newest base file that was requested before this commit

@@ -1,5 +1,5 @@
 """A layout of other names, bodies and order: what is written or looked for past
-:class:`mdt.hudi.layout.Layout` fails here.
+:data:`mdt.hudi.layout.Layout` fails here.
 """
 
 from __future__ import annotations
