@@ -19,7 +19,6 @@ from indexes.arrays import flags
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.read import hfile_format
 from mdt.hudi.read.hfile_format import DATA, HEADER_BYTES, INTERMEDIATE, LEAF, Index, require
-from mdt.hudi.read.objects import TableObjects
 from mdt.limits import (
     FAR_RANGE_BYTES,
     HFILE_BLOCK_BYTES_MAX,
@@ -28,6 +27,7 @@ from mdt.limits import (
     HFILE_INFO_BYTES_MAX,
     HFILE_LEVELS_MAX,
 )
+from mdt.stores.storage import Storage
 
 _TAIL_BYTES = 64 << 10
 """Bytes that are read to open a file: a small one, or the index of one of 1 GB."""
@@ -190,7 +190,7 @@ class HFile:
             raise Corrupt(f"damaged HFile: {str(error)[:200]}", path=self.path) from error
 
 
-def open_object(objects: TableObjects, path: str, size: int) -> HFile:
+def open_object(objects: Storage, path: str, size: int) -> HFile:
     """Open an object of ``size`` bytes. Raises Corrupt, Missing, and Unsupported."""
     return HFile(lambda offset, length: objects.read(path, offset, length), path, size)
 

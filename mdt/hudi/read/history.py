@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt, Missing
 from mdt.hudi.read.fields import parse_json
-from mdt.hudi.read.objects import TableObjects, read_listed
+from mdt.hudi.read.objects import read_listed
 from mdt.hudi.read.parquet_rows import DAMAGE
 from mdt.limits import (
     FILE_BYTES_MAX,
@@ -29,6 +29,7 @@ from mdt.limits import (
     HISTORY_ROWS_MAX,
 )
 from mdt.stores.contract import check_size
+from mdt.stores.storage import Storage
 
 VERSION = "_version_"
 """Name of the object with the number of the newest manifest."""
@@ -41,7 +42,7 @@ _TIME_BYTES_MAX = 20
 _TIME_COLUMNS = ["instantTime", "completionTime"]
 
 
-def completion_times(objects: TableObjects, folder: str, times: Collection[str]) -> dict[str, str]:
+def completion_times(objects: Storage, folder: str, times: Collection[str]) -> dict[str, str]:
     """Return the completion time of each of ``times`` that the history contains.
 
     Only the files whose range contains one of ``times`` are opened, and only two columns are read.
@@ -62,7 +63,7 @@ def completion_times(objects: TableObjects, folder: str, times: Collection[str])
     return completion
 
 
-def _history_files(objects: TableObjects, folder: str) -> list[tuple[str, str, str]]:
+def _history_files(objects: Storage, folder: str) -> list[tuple[str, str, str]]:
     """Return the name, the first and the last instant of each valid file."""
     sizes = {}
     for info in objects.list_dir(folder):
@@ -97,7 +98,7 @@ def parse_file(name: str) -> tuple[str, str, int]:
     return match[1], match[2], int(match[3])
 
 
-def _newest_manifest(objects: TableObjects, folder: str, sizes: Mapping[str, int]) -> str:
+def _newest_manifest(objects: Storage, folder: str, sizes: Mapping[str, int]) -> str:
     """Return the name of the newest manifest, or "" if there is none.
 
     If the version file is absent or damaged, the largest number decides.
@@ -113,7 +114,7 @@ def _newest_manifest(objects: TableObjects, folder: str, sizes: Mapping[str, int
     return f"manifest_{newest}"
 
 
-def _read_text(objects: TableObjects, path: str, size: int) -> str:
+def _read_text(objects: Storage, path: str, size: int) -> str:
     try:
         data = read_listed(objects, path, size, HINT_BYTES_MAX)
     except Missing:
@@ -121,7 +122,7 @@ def _read_text(objects: TableObjects, path: str, size: int) -> str:
     return data.decode("ascii", "replace").strip()
 
 
-def _read(objects: TableObjects, path: str, wanted: pa.Array) -> dict[str, str]:
+def _read(objects: Storage, path: str, wanted: pa.Array) -> dict[str, str]:
     """Return the completion times of the instants ``wanted`` in one file."""
     try:
         with objects.open(path) as source:

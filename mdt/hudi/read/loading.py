@@ -29,17 +29,18 @@ from mdt.hudi.read.instants import (
     parse_name,
     timeline_of,
 )
-from mdt.hudi.read.objects import TableObjects, read_listed
+from mdt.hudi.read.objects import read_listed
 from mdt.hudi.read.service_metadata import GroupId, decode_compaction_plan
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.timeline import REQUESTED
 from mdt.limits import INSTANT_BYTES_MAX, PROPERTIES_BYTES_MAX
+from mdt.stores.storage import Storage
 
 _MARKER = ".hoodie_partition_metadata"
 """Name of the file that makes a folder a partition. Its extension depends on the base format."""
 
 
-def load_properties(objects: TableObjects) -> TableProperties:
+def load_properties(objects: Storage) -> TableProperties:
     """Return the properties of a table.
 
     Raises Missing if there is no table, Corrupt, and Unsupported.
@@ -47,7 +48,7 @@ def load_properties(objects: TableObjects) -> TableProperties:
     return table_properties.parse(objects.read_whole(table_properties.PATH, PROPERTIES_BYTES_MAX))
 
 
-def load_timeline(objects: TableObjects, table: TableProperties) -> Timeline:
+def load_timeline(objects: Storage, table: TableProperties) -> Timeline:
     """Return the active timeline of a table. Other files in its folder are left out."""
     files = []
     for info in objects.list_dir(table.timeline_folder):
@@ -57,7 +58,7 @@ def load_timeline(objects: TableObjects, table: TableProperties) -> Timeline:
     return timeline_of(files)
 
 
-def load_body(objects: TableObjects, file: InstantFile) -> bytes:
+def load_body(objects: Storage, file: InstantFile) -> bytes:
     """Return the content of an instant.
 
     Raises Corrupt if it is too large, and Missing if it was archived or rolled back meanwhile.
@@ -65,9 +66,7 @@ def load_body(objects: TableObjects, file: InstantFile) -> bytes:
     return read_listed(objects, file.path, file.size, INSTANT_BYTES_MAX)
 
 
-def load_commit(
-    objects: TableObjects, file: InstantFile, *, with_files: bool = True
-) -> CommitContent:
+def load_commit(objects: Storage, file: InstantFile, *, with_files: bool = True) -> CommitContent:
     """Return the content of a completed write. Raises Corrupt and Missing.
 
     Args:
@@ -76,7 +75,7 @@ def load_commit(
     return commit_metadata.decode(load_body(objects, file), file.path, with_files=with_files)
 
 
-def load_replaced_groups(objects: TableObjects, timeline: Timeline) -> dict[GroupId, str]:
+def load_replaced_groups(objects: Storage, timeline: Timeline) -> dict[GroupId, str]:
     """Return the replaced file groups, with the instant that replaced each of them first.
 
     Raises Corrupt and Missing.
@@ -89,7 +88,7 @@ def load_replaced_groups(objects: TableObjects, timeline: Timeline) -> dict[Grou
     return replaced
 
 
-def load_pending_compactions(objects: TableObjects, timeline: Timeline) -> dict[GroupId, str]:
+def load_pending_compactions(objects: Storage, timeline: Timeline) -> dict[GroupId, str]:
     """Return the file groups with a pending compaction, and its instant.
 
     Raises Corrupt, also for a compaction without a plan, and Missing.
@@ -105,7 +104,7 @@ def load_pending_compactions(objects: TableObjects, timeline: Timeline) -> dict[
     return pending
 
 
-def load_files(objects: TableObjects) -> dict[str, dict[str, int]]:
+def load_files(objects: Storage) -> dict[str, dict[str, int]]:
     """Return the names and sizes of the files in every partition, from a listing.
 
     A partition is a folder with Hudi's marker. If the table's own folder is one, it is the only
@@ -145,7 +144,7 @@ class TableState:
 
 
 def state_of(
-    objects: TableObjects, table: TableProperties, timeline: Timeline, files: Files, at: str = ""
+    objects: Storage, table: TableProperties, timeline: Timeline, files: Files, at: str = ""
 ) -> TableState:
     """Return the state of a table at its ``timeline``.
 

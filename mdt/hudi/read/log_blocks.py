@@ -30,7 +30,7 @@ from mdt.hudi.log_file import (
     TARGET_INSTANT_TIME,
     Block,
 )
-from mdt.hudi.read.objects import TableObjects, read_listed
+from mdt.hudi.read.objects import read_listed
 from mdt.limits import LOG_FILE_BYTES_MAX
 from mdt.stores.storage import Storage
 
@@ -54,7 +54,7 @@ class LogBlock:
     path: str
 
 
-def load_blocks(objects: TableObjects, path: str, size: int) -> list[LogBlock]:
+def load_blocks(objects: Storage, path: str, size: int) -> list[LogBlock]:
     """Return the whole blocks of a log file, in order.
 
     Args:

@@ -22,10 +22,10 @@ from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.instants import COMPACTION, InstantFile, Timeline
 from mdt.hudi.read.loading import TableState, load_commit, load_timeline, state_of
 from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
-from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.hudi.timeline import COMMITS, COMPLETED
 from mdt.limits import PROPERTIES_BYTES_MAX
+from mdt.stores.storage import Storage
 
 FOLDER = f"{HUDI}/metadata"
 HINT = (
@@ -125,7 +125,7 @@ class MetadataTable:
         is_marked = own.time[_INSTANT_DIGITS:] == _RESTORED
         return self.table.layout != 1 or own.action == _RESTORE or is_marked
 
-    def lost_instants(self, objects: TableObjects, data: Timeline) -> list[str]:
+    def lost_instants(self, objects: Storage, data: Timeline) -> list[str]:
         """Return the missing instants without those that were completed when the names of all files
         were listed last.
 
@@ -145,7 +145,7 @@ class MetadataTable:
                 times[file.time] = file.time if self.table.layout == 1 else file.completion
         return [time for time in missing if times[time] > until]
 
-    def _listed_at(self, objects: TableObjects) -> str:
+    def _listed_at(self, objects: Storage) -> str:
         """Return the time at which the names of all files were listed last, "" if it is unknown.
 
         In layout 1 it is the instant of a write to the data table, with three more digits.
@@ -190,7 +190,7 @@ class MetadataTable:
                 unknown.append(time)
         return unknown
 
-    def state(self, objects: TableObjects, partition: str) -> TableState:
+    def state(self, objects: Storage, partition: str) -> TableState:
         """Return the state of a partition. Its paths are relative to FOLDER.
 
         Raises Corrupt, and Missing if the partition has no files.
@@ -205,7 +205,7 @@ class MetadataTable:
         return state
 
 
-def load_metadata_table(objects: TableObjects) -> MetadataTable | None:
+def load_metadata_table(objects: Storage) -> MetadataTable | None:
     """Return the metadata table of the table in ``objects``, or None if it has none.
 
     Raises Corrupt and Unsupported.
@@ -231,7 +231,7 @@ def pending_instants(timeline: Timeline) -> set[str]:
 
 
 def load_live_blocks(
-    objects: TableObjects,
+    objects: Storage,
     state: TableState,
     file_slice: FileSlice,
     pending: Collection[str],

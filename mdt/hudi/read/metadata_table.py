@@ -27,9 +27,9 @@ from mdt.hudi.read.metadata_state import (
     load_metadata_table,
     pending_instants,
 )
-from mdt.hudi.read.objects import TableObjects
 from mdt.limits import HFILE_ENTRIES_BYTES_MAX
 from mdt.stores.contract import is_path
+from mdt.stores.storage import Storage
 
 FILES = "files"
 """The partition with the names of all files."""
@@ -45,7 +45,7 @@ Listing = dict[str, dict[str, int]]
 """Partition path -> file name -> size in bytes."""
 
 
-def load_files_from_metadata(objects: TableObjects, timeline: Timeline) -> Listing | None:
+def load_files_from_metadata(objects: Storage, timeline: Timeline) -> Listing | None:
     """Return the names and sizes of the data files in every partition.
 
     Returns None if the metadata table is absent, is out of step with ``timeline``, or cannot be
@@ -75,7 +75,7 @@ def load_files_from_metadata(objects: TableObjects, timeline: Timeline) -> Listi
         raise Corrupt(f"Hudi's metadata table: {error.message}", hint=HINT) from error
 
 
-def load_slice(objects: TableObjects, base_path: str, log_paths: Sequence[str]) -> Listing:
+def load_slice(objects: Storage, base_path: str, log_paths: Sequence[str]) -> Listing:
     """Return the names and sizes of the data files in a slice of the partition ``files``.
 
     Args:
@@ -92,7 +92,7 @@ def load_slice(objects: TableObjects, base_path: str, log_paths: Sequence[str]) 
 
 
 def load_entries(
-    objects: TableObjects, base_path: str, log_paths: Sequence[str], schema: str
+    objects: Storage, base_path: str, log_paths: Sequence[str], schema: str
 ) -> list[pa.RecordBatch]:
     """Return the entries of each file and each delete block in a slice, as
     :data:`mdt.hudi.read.hfile_format.ENTRIES`. Deleted keys have no value.
@@ -116,7 +116,7 @@ def load_entries(
 
 
 def _parts_of(
-    objects: TableObjects, base_path: str, log_paths: Sequence[str]
+    objects: Storage, base_path: str, log_paths: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch | pa.Array, str]]:
     """Yield the entries in a slice with the Avro schemas of their values, and deleted keys, in
     order.
@@ -134,7 +134,7 @@ def _parts_of(
 
 
 def _files_of(
-    objects: TableObjects, base_path: str, log_paths: Sequence[str]
+    objects: Storage, base_path: str, log_paths: Sequence[str]
 ) -> Iterator[tuple[HFile, str] | pa.Array]:
     """Yield the HFiles in a slice with the Avro schemas of their values, and deleted keys."""
     file = hfile.open_bytes(objects.read_whole(base_path, _FILE_BYTES_MAX), base_path)
@@ -146,7 +146,7 @@ def _files_of(
 
 def _add_slice(
     listing: Listing,
-    objects: TableObjects,
+    objects: Storage,
     state: TableState,
     file_slice: FileSlice,
     pending: Collection[str],

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt, MdtError
-from mdt.hudi.read.objects import TableObjects
 from mdt.limits import FILE_BYTES_MAX, ROWS_PER_BYTE_MAX
 from mdt.schema.calendars import require_gregorian_file
 from mdt.stores.contract import check_size
+from mdt.stores.storage import Storage
 
 _AVRO_SCHEMA = b"parquet.avro.schema"
 DAMAGE = (
@@ -68,7 +68,7 @@ class ParquetRows:
 
 
 @contextmanager
-def open_file(objects: TableObjects, path: str, size: int) -> Iterator[ParquetRows]:
+def open_file(objects: Storage, path: str, size: int) -> Iterator[ParquetRows]:
     """Open a Parquet file.
 
     Args:

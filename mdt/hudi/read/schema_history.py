@@ -20,9 +20,10 @@ from mdt.errors import Corrupt
 from mdt.hudi.file_names import HUDI
 from mdt.hudi.read.fields import Fields, parse_json
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.objects import TableObjects, read_listed
+from mdt.hudi.read.objects import read_listed
 from mdt.limits import AVRO_SCHEMA_DEPTH_MAX, INSTANT_BYTES_MAX
 from mdt.schema.nested import fields_of, parts_of, rebuild, with_fields
+from mdt.stores.storage import Storage
 
 LATEST_SCHEMA = "latest_schema"
 """Key of the numbered schema in a commit's private entries."""
@@ -143,7 +144,7 @@ class SchemaHistory:
 
 
 def load_history(
-    objects: TableObjects, timeline: Timeline, at: str, latest: str, columns: Sequence[str]
+    objects: Storage, timeline: Timeline, at: str, latest: str, columns: Sequence[str]
 ) -> SchemaHistory | None:
     """Return the schemas of a table, or None if each name always meant the same column.
 

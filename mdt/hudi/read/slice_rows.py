@@ -28,11 +28,11 @@ from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import TableState
 from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
 from mdt.hudi.read.merge_rules import OPERATION, MergeRules
-from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.parquet_rows import open_file
 from mdt.hudi.read.schema_history import Renaming
 from mdt.hudi.read.table_properties import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from mdt.hudi.read.table_schema import TableSchema, to_table_columns
+from mdt.stores.storage import Storage
 
 Int64s = npt.NDArray[np.int64]
 
@@ -54,7 +54,7 @@ class SliceChanges:
 
 
 def slice_changes(
-    objects: TableObjects,
+    objects: Storage,
     state: TableState,
     file_slice: FileSlice,
     schema: TableSchema,
@@ -88,7 +88,7 @@ def slice_changes(
 
 
 def slice_rows(
-    objects: TableObjects,
+    objects: Storage,
     state: TableState,
     file_slice: FileSlice,
     schema: TableSchema,
@@ -116,7 +116,7 @@ def _checked(schema: TableSchema, columns: Sequence[str] | None) -> list[str]:
 
 
 def _slice_blocks(
-    objects: TableObjects, state: TableState, file_slice: FileSlice
+    objects: Storage, state: TableState, file_slice: FileSlice
 ) -> tuple[list[LogBlock], bool]:
     """Return the data and delete blocks of a slice that count, in the order of merging, and True
     if no other block can count in a later state.
@@ -134,7 +134,7 @@ def _slice_blocks(
 
 
 def _base_rows(
-    objects: TableObjects, file_slice: FileSlice, schema: TableSchema, names: Sequence[str]
+    objects: Storage, file_slice: FileSlice, schema: TableSchema, names: Sequence[str]
 ) -> pa.Table:
     """Return columns of the base file as columns of the table. No rows without a base file."""
     if file_slice.base is None:

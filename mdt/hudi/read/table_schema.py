@@ -29,12 +29,12 @@ from mdt.hudi import avro_columns
 from mdt.hudi.avro_schema import META_FIELDS
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import TableState, load_commit
-from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.parquet_rows import open_file
 from mdt.hudi.read.schema_history import LATEST_SCHEMA, Renaming, SchemaHistory, load_history
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.schema.convert import convert, is_encoded, is_same
 from mdt.schema.nested import fields_of, is_list, parts_of, rebuild
+from mdt.stores.storage import Storage
 
 _KEEP_SCHEMA = frozenset(("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"))
 """Operations that only move rows. Their schema may be older than that of the commit before."""
@@ -78,7 +78,7 @@ class TableSchema:
         return self.history.at(instant) if self.history else None
 
 
-def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
+def load_schema(objects: Storage, state: TableState) -> TableSchema:
     """Return the schema of a table at the moment of ``state``.
 
     It is that of the newest commit with a schema, else of the newest base file, else of the
@@ -107,7 +107,7 @@ def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
 
 
 def schema_of_commits(
-    objects: TableObjects, table: TableProperties, timeline: Timeline, at: str = ""
+    objects: Storage, table: TableProperties, timeline: Timeline, at: str = ""
 ) -> TableSchema | None:
     """Return the schema in the newest commit that has one, or None.
 

@@ -6,12 +6,12 @@ from mdt.hudi.read.file_slices import Files
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import TableState, load_files, load_timeline, state_of
 from mdt.hudi.read.metadata_table import FILES, load_files_from_metadata
-from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.table_properties import TableProperties
+from mdt.stores.storage import Storage
 
 
 def load_state(
-    objects: TableObjects,
+    objects: Storage,
     table: TableProperties,
     *,
     timeline: Timeline | None = None,
@@ -35,7 +35,7 @@ def load_state(
     return state_of(objects, table, timeline, files, at)
 
 
-def load_names(objects: TableObjects, table: TableProperties, timeline: Timeline) -> Files:
+def load_names(objects: Storage, table: TableProperties, timeline: Timeline) -> Files:
     """Return the files of all partitions, listed after ``timeline`` was loaded.
 
     They come from Hudi's metadata table or, if the table has none, from storage.
