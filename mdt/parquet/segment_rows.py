@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from mdt.parquet.digests import Footer, adjacent_chunks, digests, parse_footer
 from mdt.parquet.segment import Segment
 from mdt.schema.convert import convert
 from mdt.schema.older_files import widen
+from mdt.session import Recent
 from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
 
@@ -34,17 +35,8 @@ that are not UTF-8 and missing columns.
 """
 
 
-class Footers(Protocol):
-    """A cache of parsed Parquet footers by path and offset. Files never change, so entries stay
-    valid.
-    """
-
-    def get(self, key: tuple[str, int], /) -> Footer | None:
-        """Return the footer of ``key``, or None if it is not cached."""
-
-    def put(self, key: tuple[str, int], value: Footer, size: int, /) -> Footer:
-        """Cache a footer that takes ``size`` bytes."""
-
+Footers = Recent[tuple[str, int], Footer]
+"""A cache of parsed Parquet footers by path and offset. Entries stay valid: files never change."""
 
 _FEW_ROWS_MIN = 1 << 16
 """Strings of files with fewer rows are decoded directly. Late decoding has a fixed cost and gains

@@ -31,9 +31,10 @@ from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import digests, page_map
-from mdt.parquet.digests import Footer, footer_reference
+from mdt.parquet.digests import footer_reference
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import live_mask
+from mdt.parquet.segment_rows import Footers, live_mask
+from mdt.session import Recent
 from mdt.stores.malloc_trim import release_memory
 from mdt.stores.scratch import Scratch, Sink
 from mdt.write.encoded import Encoded
@@ -81,8 +82,8 @@ class Base:
         return (self.snapshot.vector(self.number) or BitMap()) | self.ended
 
     @cached_property
-    def _footers(self) -> _FooterCache:
-        return _FooterCache()
+    def _footers(self) -> Footers:
+        return Recent(1)
 
     def pieces(self, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the verified columns ``schema`` of each row group that contains such rows."""
@@ -100,24 +101,6 @@ class Base:
                     mask=live,
                     footers=self._footers,
                 )
-
-
-class _FooterCache:
-    """A cache for the parsed footer of a single file. Implements
-    :class:`mdt.parquet.segment_rows.Footers`.
-    """
-
-    def __init__(self) -> None:
-        self._footer: Footer | None = None
-
-    def get(self, key: tuple[str, int], /) -> Footer | None:
-        """Return the footer, or None if it has not been parsed."""
-        return self._footer
-
-    def put(self, key: tuple[str, int], value: Footer, size: int, /) -> Footer:
-        """Store the footer."""
-        self._footer = value
-        return value
 
 
 @dataclass(frozen=True, slots=True)

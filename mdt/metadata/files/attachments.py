@@ -34,6 +34,7 @@ from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
     from mdt.parquet.page_map import PageMap
+    from mdt.parquet.segment_rows import Footers
 
 _ALIGNMENT = 8
 _T = TypeVar("_T")
@@ -98,10 +99,8 @@ class ObjectReader:
         self.page_maps: Recent[ObjectRange, PageMap] = Recent(
             PAGE_MAP_CACHE_BYTES_MAX, session().memory
         )
-        self.footers: Recent[tuple[str, int], Any] = Recent(
-            FOOTER_CACHE_BYTES_MAX, session().memory
-        )
-        """Parsed footers of data files (:data:`mdt.parquet.segment_rows.Footers`)."""
+        self.footers: Footers = Recent(FOOTER_CACHE_BYTES_MAX, session().memory)
+        """Parsed footers of data files."""
         self._lock = OwnLock()
         self.data_files = MappedFiles(storage)
         """Data files opened by look-ups."""
