@@ -350,11 +350,11 @@ def test_a_length_that_lies_allocates_nothing(length):
 
 
 def test_a_key_map_or_header_that_lies_about_its_length_allocates_nothing():
-    magics = ((b"MKM2", 1), (b"MKM4", 1 | 8 << 8 | 4 << 16), (b"MKM4", 0), (b"MKM3", 2**32 - 1))
+    every_flags = (1 | 8 << 8 | 4 << 16, 0, 2**32 - 1)
     for n in (1, 2**31, 2**60, 2**63, 2**64 - 1):
         for bits in (0, 16, 17, 2**32 - 1):
-            for magic, flags in magics:
-                data = magic + struct.pack("<IQI", flags, n, bits) + bytes(28)
+            for flags in every_flags:
+                data = b"MKM4" + struct.pack("<IQI", flags, n, bits) + bytes(28)
                 decode = partial(key_map.decode, data, path="keys", offset=0)
                 _refused(Corrupt, decode, "wrong length")
     for length in (2**24 + 1, 2**31, 2**32 - 1):

@@ -2,11 +2,8 @@
 before it is believed.
 """
 
-import struct
-import zlib
 from decimal import Decimal
 
-import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -42,43 +39,6 @@ def test_a_stored_map_finds_what_it_was_built_of(rows, ordering):
         assert np.array_equal(entry, made.find(asked))
         assert read.position[entry[entry >= 0]].tolist() == [i for i in wanted if i < rows]
     assert key_map.encode(read.verify_all()) == bytes(data)
-
-
-def older(made, magic):
-    """Return the bytes of a map of the rows of ``hashes_of(range(n))``, fewer than 1,024, as older
-    writers made them.
-    """
-    hashes = hashes_of(range(len(made)))
-    hashes = hashes.take(hashes.order())
-    flags, least = (1, b"") if magic == b"MKM2" else (1 | 8 << 8 | 4 << 16, bytes(8))
-    words = np.asarray(made.ordering, "<u8"), np.asarray(made.position, "<u4")
-    columns = [column.tobytes() for column in (hashes.hi, hashes.lo, *words)]
-    check = 0
-    for column in columns:
-        check = int.from_bytes(mmh3.mmh3_x64_128_digest(column, check)[:4], "little")
-    header = struct.pack("<4sIQI", magic, flags, len(made), 0)
-    shards = least + struct.pack("<4I", 0, len(made), check, 0)
-    crc = struct.pack("<I", zlib.crc32(header + shards))
-    return b"".join([header, crc, shards, *columns])
-
-
-@pytest.mark.parametrize("magic", [b"MKM2", b"MKM3"])
-def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic):
-    made = key_map.build(hashes_of(range(900)), np.arange(900, dtype=np.uint64) * 3 + 2**63)
-    data = older(made, magic)
-    read = key_map.decode(data, path="p", offset=0)
-    for reading in (read, read.verify_all()):
-        entry = reading.find(hashes_of(range(5, 1000, 50)))
-        hit, expected = entry[entry >= 0], range(5, 900, 50)
-        assert reading.position[hit].tolist() == list(expected)
-        assert reading.ordering is not None
-        assert reading.ordering[hit].tolist() == [2**63 + 3 * i for i in expected]
-        assert key_map.encode(reading) == key_map.encode(made)
-    for at in range(len(data)):
-        damaged = bytearray(data)
-        damaged[at] ^= 1
-        with pytest.raises(Corrupt):
-            key_map.decode(damaged, path="p", offset=0).verify_all()
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,6 @@ u32 start[2^b + 1] | u32 check[2^b] | u32 0 | u64 hi[n] | u16 lo[n] | ordering[n
 | position[n]``.  Sorted by (hi, lo); ``lo`` has the upper bits of the second word.  Flags: 1 = has
 ordering; bits 8 to 15 and 16 to 23 are the bytes of an ordering value and of a position, as few as
 the largest needs.
-
-Older writers left ``MKM3`` and ``MKM2``, with u64 ``lo``.  ``MKM2`` has no ``least``, and 8 and 4
-bytes for ordering values and positions.
 """
 
 from __future__ import annotations
@@ -39,7 +36,6 @@ from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt, Invalid
 
 MAGIC = b"MKM4"
-_MAGIC_2, _MAGIC_3 = b"MKM2", b"MKM3"
 HAS_ORDERING = 1
 LO_BITS = 16
 """Number of upper bits of a hash's second word that are stored and compared."""
@@ -369,25 +365,15 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
-    if len(view) < _LEAST_AT + _LEAST.size or magic not in (MAGIC, _MAGIC_3, _MAGIC_2):
+    if len(view) < _LEAST_AT + _LEAST.size or magic != MAGIC:
         raise Corrupt(
             "not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic)
         )
     _, flags, n, bits = _HEADER.unpack_from(view)
-    least, starts_at, ordering_bytes, position_bytes = (
-        0,
-        _LEAST_AT,
-        _WORD_BYTES * (flags & HAS_ORDERING),
-        _POSITION_BYTES,
-    )
-    if magic != _MAGIC_2:
-        (least,), starts_at = _LEAST.unpack_from(view, _LEAST_AT), _LEAST_AT + _LEAST.size
-        ordering_bytes, position_bytes = flags >> 8 & 0xFF, flags >> 16 & 0xFF
-    lo_bytes = _WORD_BYTES
-    if magic == MAGIC:
-        lo_bytes = LO_BITS // 8
-    widths = [_WORD_BYTES, lo_bytes, ordering_bytes, position_bytes]
-    begin = starts_at + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
+    (least,) = _LEAST.unpack_from(view, _LEAST_AT)
+    ordering_bytes, position_bytes = flags >> 8 & 0xFF, flags >> 16 & 0xFF
+    widths = [_WORD_BYTES, LO_BITS // 8, ordering_bytes, position_bytes]
+    begin = head_bytes(min(bits, _SHARD_BITS_MAX))
     expected = begin + n * sum(widths)
     possible = (
         bits <= _SHARD_BITS_MAX
@@ -407,7 +393,7 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
         != _CRC.unpack_from(view, _HEADER.size)[0]
     ):
         raise Corrupt("the header of a key map is damaged", path=path, offset=offset)
-    count = 1 << bits
+    count, starts_at = 1 << bits, _LEAST_AT + _LEAST.size
     start = np.frombuffer(view, "<u4", count + 1, starts_at).astype(np.int64)
     if start[0] != 0 or start[-1] != n or bool((start[1:] < start[:-1]).any()):
         raise Corrupt("the shards of a key map do not cover it", path=path, offset=offset)
@@ -421,7 +407,7 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     if has_ordering:
         checked, words_of_ordering = columns, Packed(ordering, least)
     shards = Shards(bits, start, check, np.zeros(count, np.bool_), checked, path, offset)
-    words = hi.view("<u8").reshape(-1), lo.view("<u2")[:, -1]
+    words = hi.view("<u8").reshape(-1), lo.view("<u2").reshape(-1)
     return KeyMap(*words, Packed(position), words_of_ordering, shards)
 
 
