@@ -10,10 +10,6 @@ pages[c g] | u32 size[p] | u32 row[p] | u32 dictionary digest[c g] | u32 digest[
 names``. ``MPM4``, used if a leaf is in a list or map, has ``u32 values[p]`` before the codecs.
 Chunks are ordered by column, then by row group. The reference to a page map contains its CRC, and
 digests protect the pages (:mod:`mdt.parquet.digests`).
-
-``MPM2``, written by older versions, has no codec per chunk. The first word of its header contains
-the codec of chunks without a dictionary, and in the next byte the codec of chunks with a
-dictionary.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ import struct
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,10 +36,8 @@ from mdt.session import memo
 
 MAGIC = b"MPM3"
 _MAGIC_LISTS = b"MPM4"
-_MAGIC_2 = b"MPM2"
 _HEADER = struct.Struct("<4s7I")
 _SEPARATOR = "\n"
-_ROW_MASK = (1 << 32) - 1
 _INFO_COLUMNS = 11
 
 Int64Array = npt.NDArray[np.int64]
@@ -81,9 +74,9 @@ class PageMap:
         groups: Number of row groups.
         start: Offset of each chunk, int64[chunks].
         dictionary: Size of each chunk's dictionary page, int64[chunks].
-        first: Number of each chunk's first page, int64[chunks].
-        keys: Column number << 32 | first row of each page, ascending, int64[p].
-        before: Total bytes of all earlier pages, including headers, int64[p + 1].
+        pages: Number of each chunk's pages, int64[chunks].
+        size: Bytes of each page, including its header, int64[p].
+        row: First row of each page, int64[p].
         dictionary_digest: Digest of each chunk's dictionary page, uint32[chunks].
         digest: Digest of each page, including its header, uint32[p].
         values: Number of values in each page, or 0 if it equals the number of rows, int64[p]. None
@@ -96,70 +89,44 @@ class PageMap:
     groups: int
     start: Int64Array
     dictionary: Int64Array
-    first: Int64Array
-    keys: Int64Array
-    before: Int64Array
+    pages: Int64Array
+    size: Int64Array
+    row: Int64Array
     dictionary_digest: UInt32Array
     digest: UInt32Array
     values: Int64Array | None = None
 
-    @classmethod
-    def from_pages(
-        cls,
-        names: tuple[str, ...],
-        codec: UInt8Array,
-        rows: int,
-        groups: int,
-        start: Int64Array,
-        dictionary: Int64Array,
-        count: Int64Array,
-        size: Int64Array,
-        row: Int64Array,
-        dictionary_digest: UInt32Array,
-        digest: UInt32Array,
-        values: Int64Array | None = None,
-    ) -> PageMap:
-        """Return the page map for chunks with ``count`` pages each. Other arguments are per page or
-        chunk.
-
-        Raises ValueError unless the pages of each column contain every row once.
-        """
-        first = run_starts(count)
-        column = np.arange(len(names)) << 32
-        page_counts = count
-        if len(count):
-            page_counts = np.add.reduceat(count, np.arange(0, len(count), groups))
-        keys = np.repeat(column, page_counts) | row
-        before = np.zeros(len(size) + 1, np.int64)
-        np.cumsum(size, out=before[1:])
-        page_map = cls(
-            names,
-            codec,
-            rows,
-            groups,
-            start,
-            dictionary,
-            first,
-            keys,
-            before,
-            dictionary_digest,
-            digest,
-            values,
-        )
-        page_map.check()
-        return page_map
-
     @property
     def count(self) -> int:
         """Number of pages."""
-        return len(self.keys)
+        return len(self.size)
 
     @property
     def nbytes(self) -> int:
         """Size of this map in memory, in bytes."""
         digests = self.dictionary_digest.nbytes + self.digest.nbytes + self.codec.nbytes
-        info = 8 * _INFO_COLUMNS * self.count + (0 if self.values is None else self.values.nbytes)
-        return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests + info)
+        words = 4 * len(self.start) + (4 + _INFO_COLUMNS) * self.count
+        return 8 * words + digests + (0 if self.values is None else self.values.nbytes)
+
+    @cached_property
+    def first(self) -> Int64Array:
+        """Number of each chunk's first page, int64[chunks]."""
+        return run_starts(self.pages)
+
+    @cached_property
+    def keys(self) -> Int64Array:
+        """Column number << 32 | first row of each page, ascending, int64[p]."""
+        page_counts = self.pages
+        if len(page_counts):
+            page_counts = np.add.reduceat(page_counts, np.arange(0, len(page_counts), self.groups))
+        return np.repeat(np.arange(len(self.columns)) << 32, page_counts) | self.row
+
+    @cached_property
+    def before(self) -> Int64Array:
+        """Total bytes of all earlier pages, including headers, int64[p + 1]."""
+        before = np.zeros(self.count + 1, np.int64)
+        np.cumsum(self.size, out=before[1:])
+        return before
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -174,20 +141,17 @@ class PageMap:
 
         Offsets are relative to the Parquet data.
         """
-        count = np.diff(self.first, append=self.count)
-        chunk = np.repeat(np.arange(len(self.first)), count)
+        chunk = np.repeat(np.arange(len(self.first)), self.pages)
         start, dictionary, before = self.start[chunk], self.dictionary[chunk], self.before[:-1]
-        offset = start + dictionary + before - np.repeat(before[self.first], count)
+        offset = start + dictionary + before - before[self.first][chunk]
         column = self.keys >> 32
         end = (column << 32) | self.rows
         following = np.append(self.keys[1:], -1)
         rows = np.where(following >> 32 == column, following, end) - self.keys
-        size, row = np.diff(self.before), self.keys & _ROW_MASK
+        places = offset, self.size, self.row, rows, chunk, start, dictionary
         digests = self.digest, self.dictionary_digest[chunk]
         last = self.codec[chunk], rows if self.values is None else np.maximum(rows, self.values)
-        return np.stack(
-            [offset, size, row, rows, chunk, start, dictionary, *digests, *last], axis=1
-        )
+        return np.stack([*places, *digests, *last], axis=1)
 
     def pages_with(
         self, columns: Int64Array, positions: Int64Array
@@ -239,8 +203,10 @@ class PageMap:
         nonempty = held > 0
         return page[nonempty], place[nonempty], held[nonempty]
 
-    def check(self) -> None:
-        """Raise ValueError unless the pages of each column cover its rows in ascending order."""
+    def check(self) -> PageMap:
+        """Return this map. Raises ValueError unless the pages of each column cover its rows in
+        ascending order.
+        """
         column = np.arange(len(self.columns)) << 32
         begin = self.first[:: self.groups] if len(self.first) else self.first
         last = np.append(begin[1:], self.count) - 1
@@ -258,6 +224,7 @@ class PageMap:
             and int(self.values.max()) > PAGE_VALUES_MAX
         ):
             raise ValueError(f"a page has {self.values.max()} values")
+        return self
 
 
 def build(
@@ -275,26 +242,22 @@ def build(
     """
     if metadata is None:
         metadata = pq.read_metadata(pa.BufferReader(parquet))
-    groups, leaves = metadata.num_row_groups, metadata.num_columns
-    by_group = [[metadata.row_group(g).column(c) for c in range(leaves)] for g in range(groups)]
-    leaf_numbers = [
-        c for c, column in enumerate(by_group[0]) if nested or "." not in column.path_in_schema
-    ]
-    names = tuple(by_group[0][c].path_in_schema for c in leaf_numbers)
-    chunks = [by_group[g][c] for c in leaf_numbers for g in range(groups)]
+    paths = [column.path for column in metadata.schema]
+    leaves = [leaf for leaf, path in enumerate(paths) if nested or "." not in path]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(leaf) for leaf in leaves for group in groups]
+    names = tuple(paths[leaf] for leaf in leaves)
     data = np.array([chunk.data_page_offset for chunk in chunks], dtype=np.int64)
     start, size = np.array([place_of(chunk) for chunk in chunks], np.int64).reshape(-1, 2).T
-    end, dictionary, rows = start + size, data - start, int(metadata.num_rows)
-    lists = np.repeat(_in_lists(metadata, leaf_numbers, names), groups)
+    end = start + size
+    lists = np.repeat(_in_lists(metadata, names), len(groups))
     values = np.where(lists, [chunk.num_values for chunk in chunks], 0)
-    codec = np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8)
-    digest = partial(digests, parquet)
-    group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
-    first_row = np.tile(run_starts(group_rows), len(leaf_numbers))
+    group_rows = np.array([group.num_rows for group in groups], dtype=np.int64)
+    first_row = np.tile(run_starts(group_rows), len(leaves))
     count, size, row, of_pages = np.ones(len(chunks), np.int64), end - data, first_row, values
     if not chunks or chunks[0].has_offset_index:
         count, size, row, of_pages = _index_pages(
-            parquet, groups, leaves, np.array(leaf_numbers, np.int64), lists
+            parquet, len(groups), len(paths), np.array(leaves, np.int64), lists
         )
         row = row + np.repeat(first_row, count)
     first = run_starts(count)
@@ -302,35 +265,29 @@ def build(
         raise ValueError("pages and chunks have different numbers of values")
     before = run_starts(size)
     offset = np.repeat(data - before[first], count) + before
-    chunk_digests = (
-        digest(start.tolist(), data.tolist()),
-        digest(offset.tolist(), (offset + size).tolist()),
-    )
-    list_values = of_pages if lists.any() else None
-    return PageMap.from_pages(
+    return PageMap(
         names,
-        codec,
-        rows,
-        groups,
+        np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8),
+        int(metadata.num_rows),
+        len(groups),
         start,
-        dictionary,
+        data - start,
         count,
         size,
         row,
-        *chunk_digests,
-        list_values,
-    )
+        digests(parquet, start.tolist(), data.tolist()),
+        digests(parquet, offset.tolist(), (offset + size).tolist()),
+        of_pages if lists.any() else None,
+    ).check()
 
 
-def _in_lists(metadata: pq.FileMetaData, leaves: Sequence[int], paths: Sequence[str]) -> BoolArray:
-    """Return True for each of the ``leaves`` of a file that is in a list or map, as
+def _in_lists(metadata: pq.FileMetaData, paths: Sequence[str]) -> BoolArray:
+    """Return True for each of the leaves ``paths`` of a file that is in a list or map, as
     bool[leaves].
     """
     nested = [number for number, path in enumerate(paths) if "." in path]
-    in_list = np.zeros(len(leaves), np.bool_)
-    in_list[nested] = [
-        metadata.schema.column(leaves[number]).max_repetition_level > 0 for number in nested
-    ]
+    in_list = np.zeros(len(paths), np.bool_)
+    in_list[nested] = [metadata.schema.column(leaf).max_repetition_level > 0 for leaf in nested]
     return in_list
 
 
@@ -396,9 +353,8 @@ def encode(page_map: PageMap) -> bytes:
     codec = page_map.codec.tobytes()
     magic = MAGIC if page_map.values is None else _MAGIC_LISTS
     counts = len(page_map.columns), page_map.groups, page_map.count, page_map.rows, len(names), 0
-    count = np.diff(np.append(page_map.first, page_map.count))
-    parts = [page_map.dictionary, count, np.diff(page_map.before), page_map.keys & _ROW_MASK]
-    parts += [page_map.dictionary_digest, page_map.digest]
+    parts: list[npt.NDArray[Any]] = [page_map.dictionary, page_map.pages]
+    parts += [page_map.size, page_map.row, page_map.dictionary_digest, page_map.digest]
     parts += [] if page_map.values is None else [page_map.values]
     arrays = [
         page_map.start.astype("<u8").tobytes(),
@@ -414,15 +370,15 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
-    if len(view) < _HEADER.size or magic not in (MAGIC, _MAGIC_LISTS, _MAGIC_2):
+    if len(view) < _HEADER.size or magic not in (MAGIC, _MAGIC_LISTS):
         raise Corrupt(
             "not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic)
         )
-    _, codecs, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
+    _, _, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
     chunks = columns * groups
     values_at = _HEADER.size + 20 * chunks + 12 * pages
     codecs_at = values_at + (4 * pages if magic == _MAGIC_LISTS else 0)
-    expected = codecs_at + (0 if magic == _MAGIC_2 else chunks) + name_bytes
+    expected = codecs_at + chunks + name_bytes
     if len(view) != expected:
         raise Corrupt(
             "a page map has the wrong length",
@@ -443,15 +399,12 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     values = None
     if magic == _MAGIC_LISTS:
         values = np.frombuffer(view, "<u4", pages, values_at).astype(np.int64)
-    if magic == _MAGIC_2:
-        codec = np.where(dictionary > 0, codecs >> 8 & 0xFF, codecs & 0xFF).astype(np.uint8)
-    else:
-        codec = np.frombuffer(view, np.uint8, chunks, codecs_at)
+    codec = np.frombuffer(view, np.uint8, chunks, codecs_at)
     try:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
             raise ValueError("its counts disagree")
-        return PageMap.from_pages(
+        return PageMap(
             names,
             codec,
             rows,
@@ -464,7 +417,7 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
             dictionary_digest,
             digest,
             values,
-        )
+        ).check()
     except ValueError as error:
         raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error
 

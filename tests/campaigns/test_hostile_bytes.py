@@ -293,7 +293,6 @@ def _plain():
         ),
         "page map": (b"MPM3" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
         "page map 4": (b"MPM4" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
-        "page map 2": (b"MPM2" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
         "claim": (claim.encode(), lambda data: claims.decode(data, path=path)),
         "usage": (counts.encode(), usage.decode),
         "properties": (

@@ -2,7 +2,6 @@
 they are nested, whatever the codecs and layouts.
 """
 
-import struct
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -207,18 +206,6 @@ def test_page_maps_come_back_as_they_were(n, group, page_bytes):
         assert np.array_equal(getattr(found, name), getattr(again, name)), name
     assert (list(again.columns), again.rows, again.groups) == (SCHEMA.names, n, -(-n // group))
     assert set(found.codec.tolist()) <= {0, 1, 7}
-
-
-def test_page_maps_of_the_format_before_are_read():
-    table = pa.table({"fare": [float(n % 7) for n in range(3000)], "status": ["s1", "s2"] * 1500})
-    found = page_map.build(encoded(table))
-    data = page_map.encode(found)
-    names = len("fare\nstatus")
-    codecs = len(data) - len(found.codec) - names
-    head = struct.pack("<4sI", b"MPM2", 7 | 1 << 8)
-    older = head + data[8:codecs] + data[-names:]
-    assert found.codec.tolist() == [7, 1]
-    assert page_map.encode(page_map.decode(older, path="", offset=0)) == data
 
 
 def test_pages_of_several_codecs_and_encodings_are_read_together():

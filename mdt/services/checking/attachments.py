@@ -62,7 +62,7 @@ def check_key_map(file: DataFile) -> Iterator[str]:
 
 
 def check_page_map(file: DataFile) -> Iterator[str]:
-    """Compare a page map, possibly in an older format, with the bytes of the file.
+    """Compare a page map with the bytes of the file.
 
     Page maps are optional.
     """
@@ -70,8 +70,6 @@ def check_page_map(file: DataFile) -> Iterator[str]:
     if stored is None:
         return
     content = read_verified(file.state.storage, stored)
-    with suppress(*page_map.UNKNOWN_LAYOUT):
-        content = page_map.encode(page_map.decode(content, path=stored.path, offset=stored.offset))
     if content not in _page_maps_of(file.segment, file.data):
         yield f"the page map at {stored.path}:{stored.offset} differs from the file"
 
