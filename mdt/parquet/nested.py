@@ -59,15 +59,6 @@ def leaf_columns(schema: pa.Schema) -> tuple[LeafColumn, ...]:
     )
 
 
-def top_level(path: str) -> str:
-    """Return the name of the top-level column that contains the leaf ``path``.
-
-    >>> top_level("place.at.list.element")
-    'place'
-    """
-    return path.partition(".")[0]
-
-
 def is_list(type: pa.DataType) -> bool:
     """Return True if ``type`` is a list or fixed-size list. A map is not a list."""
     kinds = pa.types

@@ -31,7 +31,6 @@ from mdt.forking import cached_property
 from mdt.limits import PAGE_VALUES_MAX
 from mdt.parquet.digests import digests, place_of
 from mdt.parquet.footer import CODECS, locations, value_counts
-from mdt.parquet.nested import top_level
 from mdt.session import memo
 
 MAGIC = b"MPM3"
@@ -131,7 +130,7 @@ class PageMap:
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of the columns that have leaves in this map."""
-        return frozenset(map(top_level, self.columns))
+        return frozenset(path.partition(".")[0] for path in self.columns)
 
     @cached_property
     def info(self) -> Int64Array:

@@ -1,4 +1,5 @@
-"""Reads the rows of one segment: Parquet data of a base file or of a log file's data block.
+"""Reads the rows of one segment: Parquet data of a base file or of a log file's data block, of any
+schema version.
 
 Everything is verified before it is decoded: the footer by the CRC-32 in the metadata, and each
 column chunk by its digest in the footer.
@@ -24,7 +25,8 @@ from mdt.parquet.decoded import decode_strings
 from mdt.parquet.digests import Footer, adjacent_chunks, digests, parse_footer
 from mdt.parquet.segment import Segment
 from mdt.schema.convert import convert
-from mdt.schema.older_files import widen
+from mdt.schema.definition import TableDefinition
+from mdt.schema.older_files import form_of, widen
 from mdt.session import Recent
 from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
@@ -252,8 +254,9 @@ def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.
     return mask
 
 
-def read_rows(
+def read_columns(
     storage: Storage,
+    definition: TableDefinition,
     segment: Segment,
     schema: pa.Schema,
     *,
@@ -265,13 +268,33 @@ def read_rows(
     """Return the columns ``schema`` of ``segment``, including deleted rows.
 
     Args:
+        definition: The table. Files of its older schema versions are read as the newest version.
+        schema: Columns of the table.
         row_groups: Row groups to read, or None for all.
         mask: Mask of the rows to return, or None for all, bool[rows in these row groups].
         footers: Cache of footers.
 
     Raises Missing, or Corrupt if the data has changed since it was written.
     """
+    form = form_of(definition, segment.id, schema)
+    if form is not None:
+        schema = form.stored
     reader = _open(storage, segment, schema, footers)
+    table = _read(reader, segment, schema, row_groups, mask, use_threads)
+    if form is None:
+        return table
+    return form.convert(table)
+
+
+def _read(
+    reader: _OpenSegment,
+    segment: Segment,
+    schema: pa.Schema,
+    row_groups: Sequence[int] | None,
+    mask: npt.NDArray[np.bool_] | None,
+    use_threads: bool,
+) -> pa.Table:
+    """Return the stored columns ``schema``. Other arguments as for :func:`read_columns`."""
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
     try:
         if mask is None:

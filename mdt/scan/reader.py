@@ -20,16 +20,14 @@ from indexes.paths import top_levels
 from indexes.predicate import Call, Predicate, bind, columns, leaves
 from mdt.errors import Invalid
 from mdt.hudi.avro_schema import with_meta
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.pages import RowSelection, read_pages
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import live_mask, read_rows
+from mdt.parquet.segment_rows import live_mask, read_columns
 from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
 from mdt.progress import Progress, report_each
 from mdt.scan.scan_tasks import RowGroups, Rows, TaskSplitter, batches, page_request
-from mdt.schema.older_files import form_of
 
 _LATE_ROWS = 8_192
 """With fewer rows, opening a file twice costs more than reading the untested columns of all
@@ -81,14 +79,14 @@ def read_at(
     int64[n].
     """
     all_fields = with_meta(snapshot.definition.schema)
-    columns = frozenset(names)
-    schema = pa.schema([all_fields.field(name) for name in columns])
+    schema = pa.schema([all_fields.field(name) for name in frozenset(names)])
     pages, scans = list[RowSelection](), list[SegmentScan]()
     segments = [snapshot.segment(number) for number, _ in rows]
     metadata.objects.read_page_maps(segment.page_map for segment in segments)
     for (number, positions), segment in zip(rows, segments, strict=True):
-        form = form_of(snapshot.definition, segment.id, schema)
-        request = page_request(metadata, number, segment, positions, segment.rows, columns, form)
+        request = page_request(
+            metadata, snapshot.definition, number, segment, positions, segment.rows, schema
+        )
         if request is None:
             scans.append(_scan(number, positions, segment))
         else:
@@ -255,50 +253,11 @@ class _Reader:
         )
 
     def _pages(self, selections: Sequence[RowSelection], schema: pa.Schema) -> pa.Table:
-        """Return columns of single rows, read by pages.
-
-        Page maps of older versions lack nested columns, which are read by row groups.
-        """
-        form, mapped = selections[0].form, selections[0].page_map.names
-        stored = schema if form is None else form.stored
-        unmapped = pa.schema([field for field in stored if field.name not in mapped])
-        table = read_pages(
-            self._storage,
-            selections,
-            pa.schema([field for field in stored if field.name in mapped]),
-        )
-        if len(unmapped):
-            from_row_groups = pa.concat_tables(
-                self._unmapped_columns(selection, unmapped) for selection in selections
-            )
-            columns = [
-                (from_row_groups if field.name in from_row_groups.schema.names else table)[
-                    field.name
-                ]
-                for field in stored
-            ]
-            table = pa.table(columns, schema=stored)
+        """Return columns of single rows, read by pages."""
+        form = selections[0].form
         if form is None:
-            return table
-        return form.convert(table)
-
-    def _unmapped_columns(self, selection: RowSelection, schema: pa.Schema) -> pa.Table:
-        """Return stored columns of single rows, read by the row groups that contain them."""
-        segment = self._plan.snapshot.segment(selection.file)
-        ends = np.cumsum(segment.row_groups)
-        groups = np.unique(np.searchsorted(ends, selection.positions, side="right")).tolist()
-        mask = np.zeros(segment.rows, np.bool_)
-        mask[selection.positions] = True
-        parts = [mask[ends[group] - segment.row_groups[group] : ends[group]] for group in groups]
-        return read_rows(
-            self._storage,
-            segment,
-            schema,
-            row_groups=groups,
-            mask=np.concatenate(parts),
-            use_threads=False,
-            footers=self._footers,
-        )
+            return read_pages(self._storage, selections, schema)
+        return form.convert(read_pages(self._storage, selections, form.stored))
 
     def _is_late(self, task: RowGroups) -> bool:
         """Return True to read the untested columns of passing rows only, which pays for many

@@ -17,7 +17,8 @@ from mdt.parquet.page_map import PageMap
 from mdt.parquet.pages import RowSelection
 from mdt.parquet.segment import Segment
 from mdt.plan.planner import ScanPlan, SegmentScan, rows_in
-from mdt.schema.older_files import Form, form_of
+from mdt.schema.definition import TableDefinition
+from mdt.schema.older_files import form_of
 
 UNIT_ROWS = 262_144
 """A segment with more rows is split into several tasks, to bound memory and keep all threads
@@ -80,7 +81,6 @@ class TaskSplitter:
         self._metadata = metadata
         self._plan = plan
         self._schema = schema
-        self._names = frozenset(schema.names)
         segments = plan.snapshot.files.segments(plan.files)
         self._files: dict[int, Segment] = dict(zip(plan.files.tolist(), segments, strict=True))
 
@@ -137,34 +137,27 @@ class TaskSplitter:
     def _page_request(
         self, number: int, positions: Int64Array, rows: int, schema: pa.Schema
     ) -> RowSelection | None:
-        file = self._files[number]
-        names = self._names if schema is self._schema else frozenset(schema.names)
-        form = form_of(self._plan.snapshot.definition, file.id, schema)
-        return page_request(self._metadata, number, file, positions, rows, names, form)
+        definition, file = self._plan.snapshot.definition, self._files[number]
+        return page_request(self._metadata, definition, number, file, positions, rows, schema)
 
 
 def page_request(
     metadata: Metadata,
+    definition: TableDefinition,
     number: int,
     file: Segment,
     positions: Int64Array,
     rows: int,
-    names: frozenset[str],
-    form: Form | None,
+    schema: pa.Schema,
 ) -> RowSelection | None:
-    """Return a request to read ``positions`` of file ``number`` by page.
+    """Return a request to read the columns ``schema`` of ``positions`` of file ``number`` by page.
 
-    Returns None if that is impossible, or slower than reading ``rows`` rows by row groups.
-
-    Args:
-        names: Needed columns, which the page map may lack in part.
-        form: Conversion from the file's columns, or None.
+    Returns None if that is impossible, or slower than reading ``rows`` rows by row groups. Page
+    maps of older versions lack nested columns.
     """
-    page_map = _page_map(metadata, file)
-    stored = names
-    if form is not None:
-        stored = frozenset(form.stored.names)
-    if page_map is None or page_map.names.isdisjoint(stored):
+    page_map, form = _page_map(metadata, file), form_of(definition, file.id, schema)
+    stored = (schema if form is None else form.stored).names
+    if page_map is None or not stored or not page_map.names.issuperset(stored):
         return None
     if not _are_few(positions, rows, page_map):
         return None

@@ -27,13 +27,12 @@ from mdt.hudi.plain_arrays import plain
 from mdt.hudi.record_keys import sort_keys, sort_permutation
 from mdt.metadata.files import key_map
 from mdt.metadata.files.large_key_map import LargeKeyMap
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import digests, page_map
 from mdt.parquet.digests import footer_reference
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import Footers, live_mask
+from mdt.parquet.segment_rows import Footers, live_mask, read_columns
 from mdt.session import Recent
 from mdt.stores.malloc_trim import release_memory
 from mdt.stores.scratch import Scratch, Sink

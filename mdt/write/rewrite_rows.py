@@ -16,10 +16,9 @@ from pyroaring import BitMap
 
 from indexes.base import Int64Array
 from mdt.hudi.avro_schema import FILE_NAME, PARTITION_PATH, with_meta
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.parquet.segment_rows import live_mask
+from mdt.parquet.segment_rows import live_mask, read_columns
 from mdt.schema.definition import TableDefinition
 
 _THREADS_ROWS_MIN = 1 << 17

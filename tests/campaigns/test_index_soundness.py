@@ -15,7 +15,7 @@ import random
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from indexes.predicate import And, Leaf, Or, matches, negate
 from indexes.testing import leaves_for
 from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.parquet.segment_rows import read_rows
+from mdt.parquet.segment_rows import read_columns
 from mdt.plan.planner import plan
 from mdt.stores.storage import MemoryStorage
 from mdt.write import summarize
@@ -123,7 +123,8 @@ class World:
     def of(cls, table):
         snapshot, schema = table.snapshot(), with_meta(SCHEMA)
         files = np.flatnonzero(snapshot.has_rows).tolist()
-        parts = [read_rows(table.storage, snapshot.segment(i), schema) for i in files]
+        read = partial(read_columns, table.storage, table.definition)
+        parts = [read(snapshot.segment(i), schema) for i in files]
         starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
         rows = pa.concat_tables(parts).select(SCHEMA.names).combine_chunks()
         live = np.ones(len(rows), np.bool_)

@@ -12,7 +12,7 @@ from trees import create
 import mdt
 from mdt.errors import Corrupt
 from mdt.parquet import segment_rows
-from mdt.parquet.segment_rows import read_rows
+from mdt.parquet.segment_rows import read_columns
 from mdt.scan import warm
 from mdt.session import Recent
 from mdt.stores.object_store import ObjectStorage
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_found_although_its_footer_is_known(tmp_path, damaged,
     file.unlink() if data is None else file.write_bytes(data)
     assert not table.check().ok
     with pytest.raises(Corrupt) as error:
-        read_rows(table.storage, table.snapshot().segment(0), SCHEMA)
+        read_columns(table.storage, table.definition, table.snapshot().segment(0), SCHEMA)
     assert why in str(error.value)
     if "another footer" not in request.node.name:
         with pytest.raises(Corrupt) as error:

@@ -1,5 +1,5 @@
-"""Few rows of a table with structs, lists and maps are read by pages, of files of older writers in
-part; the rows are those of a full scan.
+"""Few rows of a table with structs, lists and maps are read by pages, but for those of files of
+older writers; the rows are those of a full scan.
 """
 
 from functools import partial
@@ -10,9 +10,8 @@ import pytest
 from reader import bag
 
 import mdt
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.parquet import page_map
-from mdt.parquet.segment_rows import read_rows
+from mdt.parquet.segment_rows import read_columns
 from mdt.scan import reader as scan
 from mdt.stores.storage import MemoryStorage
 
@@ -67,12 +66,11 @@ def by_row_groups(monkeypatch):
     """Return a list to which each read of row groups adds its columns and row groups."""
     found = []
 
-    def seen(read, schema_at, *args, row_groups=None, **more):
-        found.append((tuple(args[schema_at].names), row_groups and tuple(row_groups)))
-        return read(*args, row_groups=row_groups, **more)
+    def seen(*args, row_groups=None, **more):
+        found.append((tuple(args[3].names), row_groups and tuple(row_groups)))
+        return read_columns(*args, row_groups=row_groups, **more)
 
-    monkeypatch.setattr(scan, "read_columns", partial(seen, read_columns, 3))
-    monkeypatch.setattr(scan, "read_rows", partial(seen, read_rows, 2))
+    monkeypatch.setattr(scan, "read_columns", seen)
     return found
 
 
@@ -108,10 +106,11 @@ def test_few_rows_with_nested_columns_are_read_without_row_groups(by_row_groups)
 
 
 @pytest.mark.usefixtures("older_writer")
-def test_of_files_of_older_writers_only_nested_columns_are_read_by_row_groups(by_row_groups):
+def test_of_files_of_older_writers_rows_with_nested_columns_are_read_by_row_groups(by_row_groups):
     table = filled(MemoryStorage())
     assert table.get("k08999")["id"] == "k08999"
-    assert by_row_groups == [(("geo", "tags"), (4,))]
+    [(names, row_groups)] = by_row_groups
+    assert sorted(names) == sorted(SCHEMA.names) and row_groups == (4,)
     assert table.scan("city = 'c17'", columns=["id"]).count() == 9
     assert len(by_row_groups) == 1
     assert_few_rows_are_right(table, 2)

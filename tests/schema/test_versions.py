@@ -3,11 +3,9 @@
 import json
 import operator
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from documents import ROOT
 from refusals import refused
 from texts import columns
 
@@ -192,16 +190,6 @@ def test_floats_rise_as_their_texts_do():
     assert wide.to_pylist()[:2] == [-1e30, -0.1]
     assert str(wide[8]) == "nan" and wide[9].as_py() is None
     assert wide.cast(pa.float32()).slice(0, 8) == floats.slice(0, 8)
-
-
-def test_nobody_reads_rows_of_files_past_their_version():
-    # the reader reads stored columns of a file, and converts them with those read by pages
-    knowing = ["metadata/files/segment_columns.py", "parquet/segment_rows.py", "scan/reader.py"]
-    files = Path(ROOT, "mdt").rglob("*.py")
-    callers = {file for file in files if "read_rows(" in file.read_text()}
-    assert callers == {ROOT / "mdt" / name for name in knowing}, (
-        "call mdt.metadata.files.segment_columns.read_columns"
-    )
 
 
 def test_an_alter_ends_where_ids_end():

@@ -4,6 +4,7 @@ meanwhile.
 
 import itertools
 import json
+from functools import partial
 
 import fastavro
 import numpy as np
@@ -22,7 +23,7 @@ from mdt.errors import Invalid
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.log import commit_log
-from mdt.parquet.segment_rows import read_rows
+from mdt.parquet.segment_rows import read_columns
 from mdt.services.layout import arrangement
 from mdt.services.layout.clustering import Clustering, NothingGained
 from mdt.services.layout.clustering_plan import units
@@ -147,7 +148,8 @@ def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(
         assert table.cluster("a").groups_made > 2
         files = map(table.snapshot().segment, table.snapshot().live_numbers.tolist())
         schema = pa.schema([table.schema.field("a")])
-        return [read_rows(table.storage, file, schema)["a"].to_pylist() for file in files]
+        read = partial(read_columns, table.storage, table.definition)
+        return [read(file, schema)["a"].to_pylist() for file in files]
 
     at_once = clustered()
     monkeypatch.setattr(arrangement, "_MOVED_BYTES", 1)

@@ -28,13 +28,13 @@ from mdt.limits import HFILE_ENTRIES_BYTES_MAX, LOCATIONS_BYTES_MAX, SEGMENTS_PE
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.key_map import build
 from mdt.metadata.files.paths import commit as record_path
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import find
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import read_columns
 from mdt.schema.definition import TableDefinition
 
 KEYS = pa.schema([("key", pa.string()), ("partition", pa.string())])

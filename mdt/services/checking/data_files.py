@@ -31,12 +31,12 @@ from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.file_group import BASE
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.keys.locate import base_key_map, positions_in_base
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import read_columns
 from mdt.services.checking.attachments import check_key_map, check_page_map, read_verified
 from mdt.services.checking.keys import LiveKeys, live_keys
 from mdt.services.checking.problems import Kind, Problem, kind_of

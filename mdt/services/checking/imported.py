@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from mdt.errors import Corrupt
 from mdt.hudi.avro_schema import with_meta
 from mdt.importing.imported_storage import ImportedStorage
-from mdt.metadata.files.segment_columns import read_columns
+from mdt.parquet.segment_rows import read_columns
 from mdt.progress import Progress, report_each
 from mdt.services.checking.hudi_indexes import IndexCheck
 from mdt.services.checking.hudi_listing import compare_slices

@@ -19,13 +19,13 @@ from mdt.errors import Corrupt, Missing
 from mdt.forking import cached_property
 from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.files import paths
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.references import file_paths
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import read_columns
 from mdt.schema.definition import TableDefinition
 from mdt.services.checking.problems import Kind, Problem, kind_of
 from mdt.services.layout.compaction import Compaction

@@ -33,10 +33,10 @@ from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata.files import paths
 from mdt.metadata.files.attachments import AttachmentWriter
 from mdt.metadata.files.file_group import SummaryRef, summary_length
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import index_of, named_spec, packages_of, top_levels
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.segment_rows import read_columns
 from mdt.progress import Progress
 from mdt.schema.header_fields import present
 from mdt.services.indexing.index_plans import Plans, finished_plans, open_plans

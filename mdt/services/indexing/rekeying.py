@@ -28,7 +28,6 @@ from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata.files import key_map, paths
 from mdt.metadata.files.attachments import AttachmentWriter
 from mdt.metadata.files.file_group import range_columns
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.log.commit_log import MAPS, CommitRecord
 from mdt.metadata.metadata import Metadata
@@ -36,6 +35,7 @@ from mdt.metadata.snapshot.deleted_keys import has_tombstones, in_force
 from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import read_columns
 from mdt.progress import Progress
 from mdt.schema.definition import key_hash_json
 from mdt.schema.header_fields import present

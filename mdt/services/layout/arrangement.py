@@ -20,10 +20,9 @@ from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.metadata.files.file_group import BASE
-from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.parquet.segment_rows import live_mask
+from mdt.parquet.segment_rows import live_mask, read_columns
 from mdt.services.layout.clustering_plan import Unit
 from mdt.services.layout.curves import SORT, order_along, ranks, row_order
 from mdt.services.layout.ranges import Ranges
