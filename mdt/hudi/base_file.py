@@ -93,6 +93,15 @@ reach 10 %.
 """
 _HEX = re.compile(r"[0-9a-f]{32}")
 
+KeyMetadata = tuple[str | None, str | None, bytes | None]
+"""The smallest and the largest record key, and Hudi's Bloom filter of the keys in base64. None for
+what the footer lacks.
+"""
+
+
+def _without_keys() -> KeyMetadata:
+    return None, None, None
+
 
 def name(file_id: str, token: str, instant: str) -> str:
     """Return the name of a base file.
@@ -212,9 +221,7 @@ def encode(
     *,
     row_group_rows: int,
     avro_schema: str,
-    min_key: str | None,
-    max_key: str | None,
-    bloom: Callable[[], bytes] | None,
+    key_metadata: Callable[[], KeyMetadata] = _without_keys,
     compression: str = COMPRESSION,
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
@@ -230,126 +237,95 @@ def encode(
 
     Args:
         avro_schema: Includes the meta columns.
-        min_key, max_key: Bounds of the record keys, or None.
-        bloom: Returns Hudi's Bloom filter of the record keys in base64, of the kind ``bloom_type``.
-            Called after the rows are encoded.
+        key_metadata: Called after the rows are encoded. Its Bloom filter is of the kind
+            ``bloom_type``.
         page_bytes: Target page size, multiplied for zstd.
         field_ids: Ids of all fields, parents first (:func:`mdt.parquet.field_ids.with_field_ids`).
             Empty for none.
         local_times: :attr:`mdt.schema.definition.TableDefinition.local_times`.
     """
-    table = with_file_names(with_local_times(table, local_times))
     sink = pa.BufferOutputStream()
-    footers: list[pq.FileMetaData] = []
-    writer = _writer(
-        table,
+    footer = encode_parts(
+        [table],
         sink,
-        without_bounds(table),
-        compression,
-        page_bytes,
-        footers,
         rows=len(table),
+        row_group_rows=row_group_rows,
+        unbounded=without_bounds(table),
+        avro_schema=avro_schema,
+        key_metadata=key_metadata,
+        compression=compression,
+        page_bytes=page_bytes,
+        bloom_type=bloom_type,
         field_ids=field_ids,
+        local_times=local_times,
     )
-    row_groups = row_groups_of(len(table), row_group_rows)
-    with writer:
-        writer.write_table(table, row_group_size=row_group_rows)
-        keys_filter = None
-        if bloom is not None:
-            keys_filter = bloom()
-        entries = _footer(avro_schema, min_key, max_key, keys_filter, bloom_type)
-        writer.add_key_value_metadata(entries | _place_of_digests(len(row_groups), table.schema))
     data = sink.getvalue()
-    digests.fill(data, footers[0])
-    return data, footers[0]
+    digests.fill(data, footer)
+    return data, footer
 
 
-def encode_groups(
-    groups: Iterable[pa.Table],
+def encode_parts(
+    parts: Iterable[pa.Table],
     sink: Any,
     *,
     rows: int,
+    row_group_rows: int,
     unbounded: AbstractSet[str],
     avro_schema: str,
-    footer_values: Callable[[], tuple[str | None, str | None, bytes | None]],
+    key_metadata: Callable[[], KeyMetadata],
     compression: str,
     page_bytes: int,
     bloom_type: str,
-    field_ids: tuple[int, ...] = (),
-    local_times: Mapping[str, pa.DataType] = _NO_LOCAL_TIMES,
+    field_ids: tuple[int, ...],
+    local_times: Mapping[str, pa.DataType],
 ) -> pq.FileMetaData:
-    """Write row groups, at least one, as Parquet to the file object ``sink``. Return the footer.
+    """Write the rows of ``parts``, at least one, as Parquet to the file object ``sink``. Return the
+    footer.
 
-    See :func:`encode`. The first row group determines the encodings. The caller fills in the
-    digests (:func:`mdt.parquet.digests.fill`).
+    See :func:`encode`. Each part begins a row group, and the first one determines the encodings.
+    The caller fills in the digests (:func:`mdt.parquet.digests.fill`).
 
     Args:
         rows: Total number of rows.
         unbounded: Result of :func:`without_bounds` for all rows.
-        footer_values: Returns ``min_key``, ``max_key`` and the Bloom filter. Called after all rows
-            are written.
     """
     footers: list[pq.FileMetaData] = []
-    remaining = (with_file_names(with_local_times(group, local_times)) for group in groups)
+    remaining = (with_file_names(with_local_times(part, local_times)) for part in parts)
     first = next(remaining)
-    count = 0
-    with _writer(
-        first,
+    row_groups = 0
+    with pq.ParquetWriter(
         sink,
-        unbounded,
-        compression,
-        page_bytes,
-        footers,
-        rows=rows,
-        field_ids=field_ids,
-    ) as writer:
-        for group in chain([first], remaining):
-            writer.write_table(group, row_group_size=max(1, len(group)))
-            count += 1
-        entries = _footer(avro_schema, *footer_values(), bloom_type)
-        writer.add_key_value_metadata(entries | _place_of_digests(count, first.schema))
-    return footers[0]
-
-
-def _writer(
-    table: pa.Table,
-    sink: Any,
-    unbounded: AbstractSet[str],
-    compression: str,
-    page_bytes: int,
-    footers: list[pq.FileMetaData],
-    *,
-    rows: int,
-    field_ids: tuple[int, ...],
-) -> pq.ParquetWriter:
-    """Return a Parquet writer for ``rows`` rows like those of ``table``.
-
-    When closed, it appends the footer to ``footers``.
-    """
-    paths = [leaf.path for leaf in leaf_columns(table.schema)]
-    statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
-    repetitive = _repetitive(table)
-    encodings = _encodings(table, repetitive.keys(), compression)
-    codecs = {path: _codec(compression, repetitive.get(path, 1.0)) for path in paths}
-    return pq.ParquetWriter(
-        sink,
-        with_field_ids(table.schema.remove_metadata(), field_ids),
+        with_field_ids(first.schema.remove_metadata(), field_ids),
         store_schema=False,
-        compression=codecs,
-        compression_level={path: LEVELS[codec] for path, codec in codecs.items() if codec in LEVELS}
-        or None,
-        use_dictionary=sorted(repetitive),
-        column_encoding=encodings or None,
-        write_statistics=statistics or False,
         write_page_checksum=True,
         store_decimal_as_integer=False,
         metadata_collector=footers,
-        **_paging(table, page_bytes, compression, rows),
-    )
+        **_encoding(first, unbounded, compression),
+        **_paging(first, page_bytes, compression, rows),
+    ) as writer:
+        for part in chain([first], remaining):
+            writer.write_table(part, row_group_size=row_group_rows)
+            row_groups += len(row_groups_of(len(part), row_group_rows))
+        entries = _footer(avro_schema, *key_metadata(), bloom_type)
+        place = digests.placeholder_text(row_groups * len(leaf_columns(first.schema)))
+        writer.add_key_value_metadata(entries | {digests.KEY: place})
+    return footers[0]
 
 
-def _place_of_digests(row_groups: int, schema: pa.Schema) -> dict[str, str]:
-    return {digests.KEY: digests.placeholder_text(row_groups * len(leaf_columns(schema)))}
+def _encoding(table: pa.Table, unbounded: AbstractSet[str], compression: str) -> dict[str, Any]:
+    """Return the settings of statistics, encodings and codecs for rows like those of ``table``."""
+    paths = [leaf.path for leaf in leaf_columns(table.schema)]
+    statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
+    repetitive = _repetitive(table)
+    codecs = {path: _codec(compression, repetitive.get(path, 1.0)) for path in paths}
+    levels = {path: LEVELS[codec] for path, codec in codecs.items() if codec in LEVELS}
+    return {
+        "compression": codecs,
+        "compression_level": levels or None,
+        "use_dictionary": sorted(repetitive),
+        "column_encoding": _encodings(table, repetitive.keys(), compression) or None,
+        "write_statistics": statistics or False,
+    }
 
 
 def floats(schema: pa.Schema) -> list[str]:

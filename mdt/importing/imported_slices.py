@@ -250,12 +250,7 @@ def _encode(rows: pa.Table, schema: pa.Schema) -> pa.Buffer:
         else:
             columns.append(pa.chunked_array([pa.nulls(len(rows), field.type)]))
     content, _ = base_file.encode(
-        pa.table(columns, schema=fields),
-        row_group_rows=ROW_GROUP_ROWS,
-        avro_schema="",
-        min_key=None,
-        max_key=None,
-        bloom=None,
+        pa.table(columns, schema=fields), row_group_rows=ROW_GROUP_ROWS, avro_schema=""
     )
     return content
 

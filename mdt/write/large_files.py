@@ -171,13 +171,14 @@ def rewrite(
                 del whole, group, at  # so that their memory can be released
                 release_memory()
 
-        digests_of_groups = base_file.encode_groups(
+        digests_of_groups = base_file.encode_parts(
             described(),
             sink,
             rows=base.rows + len(additions),
+            row_group_rows=options.row_group_rows,
             unbounded=unbounded,
             avro_schema=avro_schema,
-            footer_values=description.key_metadata,
+            key_metadata=description.key_metadata,
             compression=options.compression,
             page_bytes=options.page_bytes,
             bloom_type=options.bloom_filter_type,
@@ -280,7 +281,7 @@ class _Description:
         self.summaries.add(group)
         self.row_groups.append(len(group))
 
-    def key_metadata(self) -> tuple[str | None, str | None, bytes | None]:
+    def key_metadata(self) -> base_file.KeyMetadata:
         """Return (smallest record key, largest record key, encoded Bloom filter) for the footer."""
         bloom = None if self._bloom is None else self._bloom.text().encode("ascii")
         return (

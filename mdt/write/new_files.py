@@ -253,14 +253,11 @@ class WriteJob:
                 partial(summarize, self.snapshot.definition, options, table, row_groups)
             )
             key_map = begun(content.key_map)
-            bounds = (None, None) if keys is None else _bounds(keys)
             data, digests = base_file.encode(
                 table,
                 row_group_rows=options.row_group_rows,
                 avro_schema=self.avro_meta,
-                min_key=bounds[0],
-                max_key=bounds[1],
-                bloom=bloom,
+                key_metadata=partial(_key_metadata, keys, bloom),
                 bloom_type=options.bloom_filter_type,
                 compression=options.compression,
                 page_bytes=options.page_bytes,
@@ -596,9 +593,14 @@ class WriteJob:
         )
 
 
-def _bounds(keys: pa.Array) -> tuple[str | None, str | None]:
-    """Return (smallest key, largest key), or (None, None) without keys."""
+def _key_metadata(
+    keys: pa.Array | None, bloom: Callable[[], bytes] | None
+) -> base_file.KeyMetadata:
+    """Return what the footer tells of record keys. ``bloom`` returns their Bloom filter."""
+    text = None if bloom is None else bloom()
+    if keys is None:
+        return None, None, None
     if len(keys) == 1 or (len(keys) >= MANY_VALUES and is_sorted(keys)):
-        return keys[0].as_py(), keys[-1].as_py()
+        return keys[0].as_py(), keys[-1].as_py(), text
     bounds = pc.min_max(keys).as_py()
-    return bounds["min"], bounds["max"]
+    return bounds["min"], bounds["max"], text

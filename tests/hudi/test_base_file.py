@@ -17,7 +17,7 @@ NAME = base_file.name(FILE_ID, "3-7-1", T)
 
 
 def encode(table, row_group_rows=4, **changes):
-    given = {"min_key": None, "max_key": None, "bloom": None, "avro_schema": "{}", **changes}
+    given = {"avro_schema": "{}", **changes}
     data, _ = base_file.encode(table, row_group_rows=row_group_rows, **given)
     return pq.ParquetFile(pa.BufferReader(data)), base_file.row_groups_of(
         len(table), row_group_rows
@@ -111,16 +111,19 @@ def test_row_groups_are_as_reported(rows, row_group_rows):
 
 def test_the_first_row_group_may_be_empty():
     numbers, sink = pa.table({"v": pa.array(range(10_000), pa.int64())}), pa.BufferOutputStream()
-    base_file.encode_groups(
+    base_file.encode_parts(
         [numbers[:0], numbers],
         sink,
         rows=len(numbers),
+        row_group_rows=len(numbers),
         unbounded=frozenset(),
         avro_schema="{}",
-        footer_values=lambda: (None, None, None),
+        key_metadata=lambda: (None, None, None),
         compression="lz4",
         page_bytes=4096,
         bloom_type="SIMPLE",
+        field_ids=(),
+        local_times={},
     )
     assert pq.read_table(pa.BufferReader(sink.getvalue())) == numbers
 
@@ -142,7 +145,7 @@ def test_the_footer_holds_what_hudi_looks_for_and_that_of_a_log_block_names_no_k
         "mdt.digests": plain["mdt.digests"],
         "org.apache.spark.version": "4.0.0",
     }
-    of_keys = {"min_key": "a", "max_key": "ü", "bloom": lambda: b"QUJD"}
+    of_keys = {"key_metadata": lambda: ("a", "ü", b"QUJD")}
     assert told(avro_schema='{"a":1}', **of_keys) == plain | keys
 
 

@@ -15,9 +15,6 @@ def encoded(table, *, row_group_rows=4000, page_bytes=1024, compression="lz4"):
         table,
         row_group_rows=row_group_rows,
         avro_schema="{}",
-        min_key=None,
-        max_key=None,
-        bloom=None,
         page_bytes=page_bytes,
         compression=compression,
     )

@@ -44,9 +44,6 @@ def encoded(table, compression="zstd", row_group_rows=7):
         table,
         row_group_rows=row_group_rows,
         avro_schema="{}",
-        min_key=None,
-        max_key=None,
-        bloom=None,
         compression=compression,
         field_ids=tuple(range(1, 14)),
     )
