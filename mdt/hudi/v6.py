@@ -144,17 +144,49 @@ class Version6:
         return f"{path}.marker.CREATE"
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
-        """Return the content of ``hoodie.properties`` of a new table, including the checksum."""
-        return table_properties(
-            name=definition.name,
-            table_type=definition.table_type,
-            key_fields=list(map(avro_name, definition.key)),
-            partition_fields=list(map(avro_name, definition.partition_by)),
-            ordering=list(map(avro_name, definition.ordering)),
-            schema_json=avro_schema.to_avro(definition.schema, definition.name),
-            hive_style=definition.hive_style,
-            time_path=definition.time_path,
+        """Return the content of ``hoodie.properties`` of a new table, including the checksum.
+
+        Raises Invalid for an empty, overlong or unprintable name.
+        """
+        name = definition.name
+        is_text = name.isprintable() and name and name == name.strip()
+        if not is_text or len(name.encode()) > NAME_BYTES_MAX:
+            raise Invalid(
+                f"{name!r} cannot name a table",
+                hint=f"use 1 to {NAME_BYTES_MAX} bytes of printable text",
+            )
+        key, partition_by, ordering = (
+            list(map(avro_name, columns))
+            for columns in (definition.key, definition.partition_by, definition.ordering)
         )
+        entries = {
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.compaction.payload.class": (
+                EVENT_TIME_PAYLOAD if ordering else COMMIT_TIME_PAYLOAD
+            ),
+            properties.DATABASE: DATABASE,
+            "hoodie.datasource.write.drop.partition.columns": "false",
+            "hoodie.datasource.write.hive_style_partitioning": str(definition.hive_style).lower(),
+            properties.ENCODES_PATHS: "true",
+            "hoodie.populate.meta.fields": "true",
+            "hoodie.table.base.file.format": "PARQUET",
+            properties.CHECKSUM: properties.checksum(DATABASE, name),
+            "hoodie.table.create.schema": avro_schema.to_avro(definition.schema, name),
+            "hoodie.table.keygenerator.class": key_generator(key, partition_by),
+            properties.NAME: name,
+            "hoodie.table.recordkey.fields": ",".join(key),
+            properties.TIME_ZONE: "UTC",
+            properties.TYPE: definition.table_type,
+            properties.VERSION: "6",
+            properties.LAYOUT: "1",
+        }
+        if partition_by:
+            entries["hoodie.table.partition.fields"] = ",".join(partition_by)
+        if ordering:
+            entries["hoodie.table.precombine.field"] = ",".join(ordering)
+        if definition.time_path is not None:
+            entries |= time_based(definition.time_path)
+        return entries
 
     def completed_body(self, time: str, metadata: CommitMetadata) -> bytes:
         """Return the JSON content of a completed instant."""
@@ -351,66 +383,6 @@ class Version6:
             (self.path_of(Instant(time, action, state, completion)), body)
             for state, body in contents
         ]
-
-
-def table_properties(
-    *,
-    name: str,
-    table_type: str,
-    key_fields: Sequence[str],
-    partition_fields: Sequence[str],
-    ordering: Sequence[str],
-    schema_json: str,
-    hive_style: bool = True,
-    time_path: TimePath | None = None,
-) -> dict[str, str]:
-    """Return the properties of a new version 6 table, including the checksum.
-
-    Args:
-        ordering: The ordering fields (event-time ordering: the larger value wins), or none
-            (commit-time ordering: the later commit wins).
-        schema_json: Avro schema without meta columns.
-
-    Raises Invalid for an empty, overlong or unprintable name.
-    """
-    if (
-        not name.isprintable()
-        or not name
-        or len(name.encode()) > NAME_BYTES_MAX
-        or name != name.strip()
-    ):
-        raise Invalid(
-            f"{name!r} cannot name a table",
-            hint=f"use 1 to {NAME_BYTES_MAX} bytes of printable text",
-        )
-    entries = {
-        "hoodie.archivelog.folder": "archived",
-        "hoodie.compaction.payload.class": (
-            EVENT_TIME_PAYLOAD if ordering else COMMIT_TIME_PAYLOAD
-        ),
-        properties.DATABASE: DATABASE,
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
-        properties.ENCODES_PATHS: "true",
-        "hoodie.populate.meta.fields": "true",
-        "hoodie.table.base.file.format": "PARQUET",
-        properties.CHECKSUM: properties.checksum(DATABASE, name),
-        "hoodie.table.create.schema": schema_json,
-        "hoodie.table.keygenerator.class": key_generator(key_fields, partition_fields),
-        properties.NAME: name,
-        "hoodie.table.recordkey.fields": ",".join(key_fields),
-        properties.TIME_ZONE: "UTC",
-        properties.TYPE: table_type,
-        properties.VERSION: "6",
-        properties.LAYOUT: "1",
-    }
-    if partition_fields:
-        entries["hoodie.table.partition.fields"] = ",".join(partition_fields)
-    if ordering:
-        entries["hoodie.table.precombine.field"] = ",".join(ordering)
-    if time_path is not None:
-        entries |= time_based(time_path)
-    return entries
 
 
 def time_based(time_path: TimePath) -> dict[str, str]:

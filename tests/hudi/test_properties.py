@@ -1,28 +1,25 @@
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mdt
 from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi import properties, v6
+from mdt.stores.storage import MemoryStorage
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
+TRIPS = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], ordering="ts")
 
 
 def made(**more):
     """Return the properties of a table."""
-    given: dict[str, Any] = {
-        "name": "trips",
-        "table_type": "MERGE_ON_READ",
-        "key_fields": ["id"],
-        "partition_fields": ["city"],
-        "ordering": ["ts"],
-        "schema_json": '{"type":"record"}',
-    }
-    return v6.table_properties(**{**given, **more})
+    return v6.Version6().properties(replace(TRIPS.definition, **more))
 
 
 TABLE = made()
@@ -95,7 +92,7 @@ def test_partition_metadata_names_instant_and_depth():
 def test_payload_class_says_how_rows_are_merged():
     assert TABLE["hoodie.compaction.payload.class"] == v6.EVENT_TIME_PAYLOAD
     assert TABLE["hoodie.table.precombine.field"] == "ts"
-    plain = made(partition_fields=[], ordering=[])
+    plain = made(partition_by=(), ordering=())
     assert plain["hoodie.compaction.payload.class"] == v6.COMMIT_TIME_PAYLOAD
     assert "hoodie.table.precombine.field" not in plain
     assert "hoodie.table.partition.fields" not in plain
