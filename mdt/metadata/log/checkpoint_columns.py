@@ -111,6 +111,17 @@ _TABLES: Mapping[str, pa.Schema] = {
     "tombstones": STORED_TOMBSTONES,
 }
 
+ALWAYS = frozenset(
+    (
+        *(f"files/{name}" for name in FILES.names),
+        *_SIMPLE.keys() - {"stripe_start"},
+        "vector_range",
+        "history",
+        "key_parts",
+    )
+)
+"""The columns that every checkpoint has."""
+
 MAPPED_BYTES = 1 << 10
 """Memory charged for a mapped page or column: its Arrow objects."""
 
@@ -313,8 +324,7 @@ class BuiltColumns(Columns):
 
 @memo(1)
 def _columns_without_rows() -> dict[str, Column]:
-    names = (*(f"files/{name}" for name in FILES.names), *_SIMPLE.keys() - {"stripe_start"})
-    columns = {name: Column(no_rows(schema_of(name))) for name in names}
+    columns = {name: Column(no_rows(schema_of(name))) for name in ALWAYS}
     for name in ("members_start", "partition_start"):
         columns[name] = Column(simple(name, np.zeros(1, np.int64)))
     return columns

@@ -110,28 +110,23 @@ class Files:
         if self._maps is not None and name in self._maps.column_names and number < len(self._maps):
             return self._maps[name][number]
         if number < self._checkpoint.rows:
-            stored = f"files/{name}"
-            if stored not in self._checkpoint:
-                return pa.scalar(None, FILES.field(name).type)
-            return self._checkpoint.value(stored, number)
+            return self._checkpoint.value(f"files/{name}", number)
         addition = self.addition(number)
         return addition.files[name][number - addition.first]
 
     def numpy(self, name: str) -> npt.NDArray[Any]:
         """Return a numeric column -> [files], with 0 for null."""
-        parts: list[npt.NDArray[Any]] = [np.zeros(self._checkpoint.rows, np.int64)]
-        if f"files/{name}" in self._checkpoint:
-            parts = [self._checkpoint.numpy(f"files/{name}")]
+        stored: npt.NDArray[Any] = self._checkpoint.numpy(f"files/{name}")
         if not self._additions:
-            return parts[0]
-        parts += [numbers(addition.files[name].fill_null(0)) for addition in self._additions]
-        return np.concatenate(parts)
+            return stored
+        added = [numbers(addition.files[name].fill_null(0)) for addition in self._additions]
+        return np.concatenate([stored, *added])
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of FILES [files]."""
         column = self._columns.get(name)
         if column is None:
-            parts = [_stored(self._checkpoint, name)]
+            parts = [self._checkpoint.table(f"files/{name}")]
             parts += [addition.files.select([name]) for addition in self._additions]
             if self._maps is not None and name in self._maps.column_names:
                 parts = [self._maps.select([name]), *_after(parts, len(self._maps))]
@@ -165,15 +160,6 @@ def _after(parts: Sequence[pa.Table], rows: int) -> list[pa.Table]:
         remaining.append(part.slice(min(rows, len(part))))
         rows -= min(rows, len(part))
     return remaining
-
-
-def _stored(checkpoint: Columns, name: str) -> pa.Table:
-    """Return a column of a checkpoint, or nulls if an older checkpoint lacks it."""
-    stored = f"files/{name}"
-    if stored in checkpoint:
-        return checkpoint.table(stored)
-    field = FILES.field(name)
-    return pa.table([pa.nulls(checkpoint.rows, field.type)], schema=pa.schema([field]))
 
 
 def one_chunk(table: pa.Table) -> pa.Table:

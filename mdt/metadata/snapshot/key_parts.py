@@ -126,8 +126,6 @@ def stored_key_parts(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int
 
 
 def _read_stored(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]:
-    if "key_parts" not in checkpoint:
-        return (), []
     table = checkpoint.table("key_parts").combine_chunks()
     key_parts, uncovered = [], list[int]()
     for i, row in enumerate(table.drop_columns(["groups"]).to_pylist()):

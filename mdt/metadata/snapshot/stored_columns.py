@@ -24,6 +24,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.files.deletion_vectors import StoredVectors, first_vector
 from mdt.metadata.log import codec
 from mdt.metadata.log.checkpoint_columns import (
+    ALWAYS,
     HISTORY_ADDED,
     MAPPED_BYTES,
     PAGES,
@@ -150,8 +151,6 @@ class StoredColumns(Columns):
             return self._fall_back(error).page(name, row)
 
     def vectors(self, files: npt.NDArray[np.int64]) -> StoredVectors | None:
-        if self._layout.vector_starts is None or "vector_range" not in self._layout.columns:
-            return None  # an older checkpoint
         if any(paths.checkpoint_of(path) is None for path in self._layout.objects):
             return None  # a manifest must not make us read other objects
         place = self._layout.columns["vector"]
@@ -297,7 +296,7 @@ class Layout:
     """The content of a manifest.
 
     ``owner`` is the table's id.  ``pages`` has the columns of PAGES as arrays.  ``vector_starts``
-    has the offset of the first vector in each page of ``vector``, or is None in older manifests.
+    has the offset of the first vector in each page of ``vector``.
     """
 
     owner: str
@@ -308,7 +307,7 @@ class Layout:
     objects: Sequence[str]
     columns: Mapping[str, Placed]
     pages: Mapping[str, Ints]
-    vector_starts: Sequence[int] | None
+    vector_starts: Sequence[int]
 
     def page(self, number: int) -> tuple[str, int, int, int]:
         """Return path, offset, length and CRC-32 of a page."""
@@ -326,7 +325,6 @@ class Layout:
 
         None if the vectors would not be within the page.
         """
-        assert self.vector_starts is not None
         start, (path, offset, size, _) = self.vector_starts[n], self.page(place.first + n)
         if start < 0 or start + int(lengths.sum()) > size or bool((lengths < 0).any()):
             return None
@@ -374,10 +372,11 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
             got=str(len(pages)),
         )
     owner = str(header["definition"]["table_id"])
-    starts = header.get("vector_starts")
-    if starts is not None and (
-        len(starts) != columns["vector"].count or any(type(start) is not int for start in starts)
-    ):
+    if not columns.keys() >= ALWAYS:
+        missing = ", ".join(sorted(ALWAYS - columns.keys()))
+        raise Corrupt(f"a checkpoint lacks the columns {missing}", path=path)
+    starts = header["vector_starts"]
+    if len(starts) != columns["vector"].count or any(type(start) is not int for start in starts):
         raise Corrupt("a checkpoint has vector starts that do not match its pages", path=path)
     layout = Layout(
         owner,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from indexes.arrays import numbers
 from mdt.forking import cached_property
 from mdt.metadata.log import trusted_names as names
-from mdt.metadata.log.checkpoint_columns import HISTORY, Columns, no_rows
+from mdt.metadata.log.checkpoint_columns import HISTORY, Columns
 from mdt.metadata.log.commit_log import CommitRecord
 
 
@@ -31,7 +31,7 @@ class History:
     def table(self) -> pa.Table:
         """One row per commit record, oldest first, schema HISTORY."""
         since = pa.Table.from_pylist(list(self.since), schema=HISTORY)
-        return pa.concat_tables([_stored(self.checkpoint), since])
+        return pa.concat_tables([self.checkpoint.table("history"), since])
 
     @cached_property
     def instants(self) -> frozenset[str]:
@@ -44,7 +44,7 @@ class History:
         give one of its commits the same instant.
         """
         older: frozenset[str] = self.checkpoint.memo(
-            "private_instants", lambda: _private(_stored(self.checkpoint))
+            "private_instants", lambda: _private(self.checkpoint.table("history"))
         )
         return older | _private(pa.Table.from_pylist(list(self.since), schema=HISTORY))
 
@@ -89,14 +89,8 @@ class History:
         return values
 
 
-def _stored(checkpoint: Columns) -> pa.Table:
-    if "history" in checkpoint:
-        return checkpoint.table("history")
-    return no_rows(HISTORY)
-
-
 def _values(checkpoint: Columns, name: str) -> frozenset[Any]:
-    values = _stored(checkpoint)[name]
+    values = checkpoint.table("history")[name]
     if pa.types.is_list(values.type):
         values = pc.list_flatten(values)
     return frozenset(values.drop_null().to_pylist())
@@ -111,7 +105,7 @@ def _private(history: pa.Table) -> frozenset[str]:
 
 
 def _transactions(checkpoint: Columns) -> dict[str, int]:
-    history = _stored(checkpoint)
+    history = checkpoint.table("history")
     return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))
 
 
