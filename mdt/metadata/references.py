@@ -87,7 +87,6 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
     ``name``.
     """
     names, partitions = table["name"], table["partition"]
-    partitions = pc.if_else(pc.match_substring(names, paths.FLAT_MARK), "", partitions)
     with_folder = pc.binary_join_element_wise(partitions, names, "/")
     in_partition = pc.if_else(pc.equal(partitions, ""), names, with_folder)
     merged = pc.binary_join_element_wise(paths.merged_dir(), in_partition, "/")

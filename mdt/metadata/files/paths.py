@@ -14,8 +14,6 @@ PRIVATE = f"{HUDI}/.mdt"
 
 MERGED_MARK = "_merged"
 """Part of the names of merged files, and of no name that Hudi writes."""
-FLAT_MARK = f"{MERGED_MARK}-"
-"""Part of the names of merged files that earlier versions of mdt put into one directory."""
 
 _SEQ_DIGITS = 20
 
@@ -207,8 +205,6 @@ def data_file(partition: str, name: str) -> str:
     >>> data_file("city=Oslo", merged_name("f-0", "77-0a1b", "20240229120000123"))
     '.hoodie/.mdt/merged/city=Oslo/f-0_merged2-77-0a1b_20240229120000123.parquet'
     """
-    if FLAT_MARK in name:
-        return f"{merged_dir()}/{name}"
     if is_merged(name):
         return f"{merged_dir()}/{partition_file(partition, name)}"
     return partition_file(partition, name)

@@ -28,9 +28,8 @@ from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
 VERSION = 5
-"""Version of records with the action ``import``, whose files other writers wrote.  Before merged
-files were in directories of their partitions, they had version 3.  Records that add or remove a
-format have version 4, those with key maps of older files version 2, others version 1.
+"""Version of records with the action ``import``, whose files other writers wrote.  Records that add
+or remove a format have version 4, those with key maps of older files version 2, others version 1.
 """
 
 _OBJECT_RANGE = [
