@@ -11,21 +11,6 @@ _VARINT_BYTES_MAX = 10
 _SHIFTS = np.arange(0, 7 * _VARINT_BYTES_MAX, 7, dtype=np.uint64)
 
 
-def varint(value: int) -> bytes:
-    r"""Return a non-negative number with 7 bits per byte, lowest first, as in protobuf. Avro's long
-    of a non-negative number is that of twice the number.
-
-    >>> varint(300)
-    b'\xac\x02'
-    """
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def longs(values: npt.NDArray[np.int64]) -> pa.Array:
     r"""Return ints or longs, int64[n], as large_binary[n]: zigzag, then 7 bits per byte.
 

@@ -40,6 +40,7 @@ from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.read.untrusted_avro import DAMAGE
 from mdt.hudi.xxhash64 import xxhash64
+from mdt.parquet.thrift import varint
 
 _SCALE, _PRECISION = 15, 30
 """Hudi stores bounds of decimals as decimal(30, 15)."""
@@ -213,8 +214,8 @@ class Form2(Form1):
         parameters = _NULL
         if type is not None and pa.types.is_decimal(type):
             digits = f"{type.precision},{type.scale}".encode()
-            parameters = _NOT_NULL + avro_values.varint(2 * len(digits)) + digits
-        return _NOT_NULL + avro_values.varint(2 * self._number(type)) + parameters
+            parameters = _NOT_NULL + varint(2 * len(digits)) + digits
+        return _NOT_NULL + varint(2 * self._number(type)) + parameters
 
     def _number(self, type: pa.DataType | None) -> int:
         """Return Hudi's number of a type."""

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from mdt.errors import Invalid
 from mdt.hudi import avro_values
+from mdt.parquet.thrift import varint
 
 KEY_BYTES_MAX = (1 << 15) - 1
 """Maximum length of a key. Java reads its length as a signed 16-bit integer."""
@@ -166,7 +167,7 @@ class _Writer:
             (12, codec),
         )
         message = b"".join(_field(number, value) for number, value in fields)
-        head = b'TRABLK"$' + avro_values.varint(len(message)) + message
+        head = b'TRABLK"$' + varint(len(message)) + message
         return bytes(self._out) + head.ljust(_TRAILER_BYTES - len(_FORMAT), b"\0") + _FORMAT
 
     def _info(self, schema: str, created_ms: int) -> bytes:
@@ -185,7 +186,7 @@ class _Writer:
         body = b"".join(
             _field(1, _field(1, name.encode()) + _field(2, value)) for name, value in pairs.items()
         )
-        return b"PBUF" + avro_values.varint(len(body)) + body
+        return b"PBUF" + varint(len(body)) + body
 
 
 def _row(key: bytes) -> bytes:
@@ -209,5 +210,5 @@ def _hadoop_integer(value: int) -> bytes:
 def _field(number: int, value: int | bytes) -> bytes:
     """Return a field of a protobuf message."""
     if isinstance(value, int):
-        return avro_values.varint(number << 3) + avro_values.varint(value)
-    return avro_values.varint(number << 3 | 2) + avro_values.varint(len(value)) + value
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value

@@ -25,6 +25,7 @@ from indexes import positions as roaring
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import avro_values
 from mdt.hudi.file_names import LOG
+from mdt.parquet.thrift import varint
 
 COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
 """Block types."""
@@ -220,7 +221,7 @@ def _concatenate(texts: pa.Array) -> bytes:
 
 def _long(value: int) -> bytes:
     """Return a non-negative number as an Avro long."""
-    return avro_values.varint(value << 1)
+    return varint(value << 1)
 
 
 # -- reading

@@ -109,7 +109,12 @@ def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """Encode an unsigned number."""
+    r"""Encode an unsigned number with 7 bits per byte, lowest first, as in protobuf. Avro's long of
+    an unsigned number is that of twice the number.
+
+    >>> varint(300)
+    b'\xac\x02'
+    """
     if value < 0x80:
         return bytes((value,))
     if value < 0x4000:
