@@ -93,7 +93,7 @@ def _join(files: Sequence[bytes], entries: Mapping[str, str]) -> list[bytes]:
     first = _footer(files[0])
     schema_at = find(first, 0, _SCHEMA)
     lead = first[: skip(first, schema_at, LIST)]
-    heads = dict[tuple[int, tuple[str, ...]], bytes]()
+    heads = dict[tuple[int, str, tuple[str, ...]], bytes]()
     for file in files:
         footer = _footer(file)
         if not footer.startswith(lead):
@@ -125,22 +125,22 @@ def _footer(file: bytes) -> bytes:
 
 
 def _groups(
-    metadata: pq.FileMetaData, by: int, heads: dict[tuple[int, tuple[str, ...]], bytes]
+    metadata: pq.FileMetaData, by: int, heads: dict[tuple[int, str, tuple[str, ...]], bytes]
 ) -> Iterator[bytes]:
     """Yield the row groups of a file, with their offsets moved by a number of bytes.
 
     Args:
-        heads: Column and encodings -> the same beginning of all their chunks, filled here.
+        heads: Column, codec and encodings -> the same beginning of all their chunks, filled here.
     """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         chunks = []
         for column in range(metadata.num_columns):
             chunk = group.column(column)
-            encodings = chunk.encodings
-            head = heads.get((column, encodings))
+            key = column, chunk.compression, chunk.encodings
+            head = heads.get(key)
             if head is None:
-                head = heads[column, encodings] = _head(chunk)
+                head = heads[key] = _head(chunk)
             chunks.append(_chunk(chunk, head, by))
         yield b"".join(
             [

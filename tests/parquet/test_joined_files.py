@@ -66,6 +66,19 @@ def test_rows_follow_each_other_in_the_order_of_the_files(compression):
     assert join(files, {"key": "é"}, "twin") == join(files, {"key": "é"}, "twin")
 
 
+def test_files_whose_columns_differ_in_the_codec_only_are_joined():
+    few, many = (pa.table({"a": [f"v{n % count}" for n in range(3000)]}) for count in (10, 500))
+    files = [
+        bytes(base_file.encode(t, row_group_rows=5000, avro_schema="{}", compression="zstd")[0])
+        for t in (few, many)
+    ]
+    chunks = [pq.read_metadata(pa.BufferReader(f)).row_group(0).column(0) for f in files]
+    assert [chunk.compression for chunk in chunks] == ["SNAPPY", "ZSTD"]
+    assert chunks[0].encodings == chunks[1].encodings
+    found = pq.read_table(pa.BufferReader(b"".join(join(files, {}, "twin"))))
+    assert found.equals(pa.concat_tables([few, many]))
+
+
 def test_files_of_other_columns_and_other_bytes_are_refused():
     file = encoded(table_of(range(3)))
     sink = pa.BufferOutputStream()
