@@ -7,7 +7,7 @@ its own, apart from the chunk's dictionary page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -20,13 +20,13 @@ from mdt.parquet.thrift import (
     BINARY,
     I32,
     I64,
-    LIST,
+    LIST_FIELD,
     STOP,
     STRUCT,
     Malformed,
     find,
     integer,
-    list_head,
+    list_field,
     read_integer,
     read_list,
     read_varint,
@@ -42,7 +42,7 @@ CODECS: Mapping[str, int] = {"UNCOMPRESSED": 0, "SNAPPY": SNAPPY, "GZIP": 2, "ZS
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
 """``Encoding``."""
 
-_FOOTER_TAIL_BYTES = 8
+FOOTER_TAIL_BYTES = 8
 _TOKENS_OF_LOCATION = 7
 _FIELD_BYTES = 8
 _INT32_BYTES_MAX = 5
@@ -112,16 +112,20 @@ def footer_length(parquet: pa.Buffer) -> int:
 
     Raises Malformed if there is no footer.
     """
-    tail = parquet.slice(max(0, parquet.size - _FOOTER_TAIL_BYTES)).to_pybytes()
-    length = int.from_bytes(tail[:4], "little") + _FOOTER_TAIL_BYTES
+    tail = parquet.slice(max(0, parquet.size - FOOTER_TAIL_BYTES)).to_pybytes()
+    length = int.from_bytes(tail[:4], "little") + FOOTER_TAIL_BYTES
     if tail[4:] != MAGIC or length > parquet.size:
         raise Malformed("no Parquet footer")
     return length
 
 
-def _footer(parquet: pa.Buffer) -> bytes:
+def footer_of(parquet: pa.Buffer) -> bytes:
+    """Return the footer at the end of Parquet bytes, without its length and the magic.
+
+    Raises Malformed if there is no footer.
+    """
     length = footer_length(parquet)
-    return bytes(parquet.slice(parquet.size - length, length - _FOOTER_TAIL_BYTES).to_pybytes())
+    return bytes(parquet.slice(parquet.size - length, length - FOOTER_TAIL_BYTES).to_pybytes())
 
 
 # -- offset indexes
@@ -134,11 +138,9 @@ def locations(parquet: pa.Buffer, chunks: int) -> Locations:
     parquet-cpp writes the offset indexes of all chunks consecutively, right before the footer. They
     are decoded together. Raises Malformed, IndexError or KeyError if they are not at this place.
     """
-    footer = _footer(parquet)
+    footer = footer_of(parquet)
     start = _first_offset_index(footer)
-    data = parquet.slice(
-        start, parquet.size - _FOOTER_TAIL_BYTES - len(footer) - start
-    ).to_pybytes()
+    data = parquet.slice(start, parquet.size - FOOTER_TAIL_BYTES - len(footer) - start).to_pybytes()
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) < 0x80)
     tokens = _Tokens(data, ends)
     first, pages = [], []
@@ -213,7 +215,7 @@ class _Tokens:
         count = self._list(STRUCT)
         first = self.token
         self._pass(_TOKENS_OF_LOCATION * count)
-        if self.data[self.at] == _STEP | LIST:
+        if self.data[self.at] == LIST_FIELD:
             self._pass(self._list(I64))
         if self.data[self.at] != STOP:
             raise Malformed("an offset index has an unknown field")
@@ -224,7 +226,7 @@ class _Tokens:
         """Return the length of the list at the current field header, and move to its first
         element.
         """
-        if self.data[self.at] != _STEP | LIST:
+        if self.data[self.at] != LIST_FIELD:
             raise Malformed("a list is missing")
         element, count, self.at = read_list(self.data, self.at + 1)
         if element != kind or count == 0:
@@ -260,7 +262,7 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
     """
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink, store_schema=False)
-    footer = _footer(sink.getvalue())
+    footer = footer_of(sink.getvalue())
     _, count, at = read_list(footer, find(footer, 0, 2))
     at = skip(footer, at, STRUCT)  # the root
     columns: list[Leaf] = []
@@ -282,33 +284,40 @@ def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
     Row groups without a chunk for a column get an empty chunk. The chunks of a row group may have
     different row counts. Each must then be read separately.
     """
-    root = (
-        bytes((4 << 4 | BINARY,))
-        + thrift_text("schema")
-        + integer(1, I32, len(columns))
-        + bytes((STOP,))
-    )
-    groups = list(_row_groups(columns, chunks))
+    root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns))
     elements = [element for leaf in columns for element in leaf.elements]
+    rows, groups = _row_groups(columns, chunks)
     body = b"".join(
-        [
+        (
             integer(1, I32, 2),
-            bytes((_STEP | LIST,)),
-            list_head(STRUCT, len(elements) + 1),
-            root,
-            *elements,
-            integer(1, I64, sum(rows for rows, _ in groups)),
-            bytes((_STEP | LIST,)),
-            list_head(STRUCT, len(groups)),
-            *(data for _, data in groups),
+            list_field(STRUCT, [root + bytes((STOP,)), *elements]),
+            integer(1, I64, rows),
+            list_field(STRUCT, groups),
             bytes((STOP,)),
-        ]
+        )
     )
     return body + len(body).to_bytes(4, "little") + MAGIC
 
 
-def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, bytes]]:
-    """Yield row count and bytes of each row group.
+def row_group(chunks: Sequence[bytes], size: int, rows: int) -> bytes:
+    """Return a RowGroup of ``size`` bytes. ``chunks`` are its ColumnChunks."""
+    numbers = integer(1, I64, size) + integer(1, I64, rows)
+    return list_field(STRUCT, chunks) + numbers + bytes((STOP,))
+
+
+def chunk_head(type: int, encodings: Iterable[int], path: Sequence[str]) -> bytes:
+    """Return the beginning of a ColumnMetaData: physical type, encodings and path."""
+    return b"".join(
+        (
+            integer(1, I32, type),
+            list_field(I32, [bytes((encoding << 1,)) for encoding in encodings]),
+            list_field(BINARY, [thrift_text(name) for name in path]),
+        )
+    )
+
+
+def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> tuple[int, list[bytes]]:
+    """Return the number of rows and the RowGroups.
 
     The longest chunk determines the row count of a row group and the value count of its first
     column. pyarrow limits all columns to that number: since version 26 by the row count, before by
@@ -330,14 +339,7 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
             complete.group.tolist(), complete.column.tolist(), parts_of_chunks, strict=True
         ):
             groups[group][column] = data
-    head = bytes((_STEP | LIST,)) + list_head(STRUCT, len(columns))
-    for parts, size, length in zip(groups, sizes.tolist(), rows.tolist(), strict=True):
-        yield (
-            length,
-            b"".join(
-                [head, *parts, integer(1, I64, size), integer(1, I64, length), bytes((STOP,))]
-            ),
-        )
+    return int(rows.sum()), list(map(row_group, groups, sizes.tolist(), rows.tolist()))
 
 
 def _with_first_column(chunks: Chunks, rows: Int64Array) -> Chunks:
@@ -426,25 +428,19 @@ def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:
 
 @memo(64)
 def _heads(columns: tuple[Leaf, ...]) -> list[tuple[bytes, bytes]]:
-    return [(_chunk_head(leaf, False), _chunk_head(leaf, True)) for leaf in columns]
+    """Return the heads of the chunks of each column, without and with a dictionary.
+
+    Pages specify their own encodings.
+    """
+    return [
+        (
+            chunk_head(leaf.type, (PLAIN, RLE), leaf.path),
+            chunk_head(leaf.type, (PLAIN, RLE, RLE_DICTIONARY), leaf.path),
+        )
+        for leaf in columns
+    ]
 
 
 @memo(256)
 def _codec(codec: int) -> bytes:
     return integer(1, I32, codec)
-
-
-def _chunk_head(leaf: Leaf, has_dictionary: bool) -> bytes:
-    """Return the common beginning of a column's ColumnMetaData: type, encodings and path.
-
-    Pages specify their own encodings.
-    """
-    encodings = (PLAIN, RLE, RLE_DICTIONARY) if has_dictionary else (PLAIN, RLE)
-    parts = [
-        integer(1, I32, leaf.type),
-        bytes((_STEP | LIST,)) + list_head(I32, len(encodings)) + bytes(e << 1 for e in encodings),
-        bytes((_STEP | LIST,))
-        + list_head(BINARY, len(leaf.path))
-        + b"".join(map(thrift_text, leaf.path)),
-    ]
-    return b"".join(parts)

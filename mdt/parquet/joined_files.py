@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
-from mdt.parquet.footer import CODECS, MAGIC, footer_length
+from mdt.parquet.footer import (
+    CODECS,
+    FOOTER_TAIL_BYTES,
+    MAGIC,
+    chunk_head,
+    footer_of,
+    row_group,
+)
 from mdt.parquet.thrift import (
     BINARY,
     I32,
@@ -24,12 +31,11 @@ from mdt.parquet.thrift import (
     Malformed,
     find,
     integer,
-    list_head,
+    list_field,
     skip,
     text,
 )
 
-_TAIL_BYTES = 8
 _SCHEMA = 2
 """Field of ``FileMetaData``, after the version."""
 _TYPES = {
@@ -90,38 +96,30 @@ def footer_facts(tail: bytes) -> tuple[int, dict[str, str]]:
 
 def _join(files: Sequence[bytes], entries: Mapping[str, str]) -> list[bytes]:
     parts, groups, rows, at = [MAGIC], list[bytes](), 0, len(MAGIC)
-    first = _footer(files[0])
+    first = footer_of(pa.py_buffer(files[0]))
     schema_at = find(first, 0, _SCHEMA)
     lead = first[: skip(first, schema_at, LIST)]
     heads = dict[tuple[int, str, tuple[str, ...]], bytes]()
     for file in files:
-        footer = _footer(file)
+        footer = footer_of(pa.py_buffer(file))
         if not footer.startswith(lead):
             raise Malformed("their columns differ")
         metadata = pq.read_metadata(pa.BufferReader(file))
         groups += _groups(metadata, at - len(MAGIC), heads)
         rows += metadata.num_rows
-        body = file[len(MAGIC) : len(file) - len(footer) - _TAIL_BYTES]
+        body = file[len(MAGIC) : len(file) - len(footer) - FOOTER_TAIL_BYTES]
         parts.append(body)
         at += len(body)
     footer = b"".join(
         [
             lead,
             integer(1, I64, rows),
-            bytes((_STEP | LIST,)) + list_head(STRUCT, len(groups)),
-            *groups,
-            bytes((_STEP | LIST,)) + list_head(STRUCT, len(entries)),
-            *(_entry(*pair) for pair in entries.items()),
+            list_field(STRUCT, groups),
+            list_field(STRUCT, [_entry(*pair) for pair in entries.items()]),
             bytes((STOP,)),
         ]
     )
     return [*parts, footer, len(footer).to_bytes(4, "little"), MAGIC]
-
-
-def _footer(file: bytes) -> bytes:
-    """Return the footer of a file, without its length and the magic."""
-    start = len(file) - footer_length(pa.py_buffer(file))
-    return file[start : len(file) - _TAIL_BYTES]
 
 
 def _groups(
@@ -142,32 +140,15 @@ def _groups(
             if head is None:
                 head = heads[key] = _head(chunk)
             chunks.append(_chunk(chunk, head, by))
-        yield b"".join(
-            [
-                bytes((_STEP | LIST,)) + list_head(STRUCT, len(chunks)),
-                *chunks,
-                integer(1, I64, group.total_byte_size),
-                integer(1, I64, group.num_rows),
-                bytes((STOP,)),
-            ]
-        )
+        yield row_group(chunks, group.total_byte_size, group.num_rows)
 
 
 def _head(chunk: pq.ColumnChunkMetaData) -> bytes:
     """Return the beginning of a ColumnMetaData: type, encodings, path and codec."""
     encodings = [_ENCODINGS[name] for name in chunk.encodings]
-    names = chunk.path_in_schema.split(".")
     codec = "LZ4" if chunk.compression == "LZ4_RAW" else chunk.compression
-    return b"".join(
-        [
-            integer(1, I32, _TYPES[chunk.physical_type]),
-            bytes((_STEP | LIST,)) + list_head(I32, len(encodings)),
-            bytes(number << 1 for number in encodings),
-            bytes((_STEP | LIST,)) + list_head(BINARY, len(names)),
-            *map(text, names),
-            integer(1, I32, CODECS[codec]),
-        ]
-    )
+    head = chunk_head(_TYPES[chunk.physical_type], encodings, chunk.path_in_schema.split("."))
+    return head + integer(1, I32, CODECS[codec])
 
 
 def _chunk(chunk: pq.ColumnChunkMetaData, head: bytes, by: int) -> bytes:

@@ -7,8 +7,13 @@ work on bytes and positions. They read the output of our own writer, so damage l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 """Wire types. TRUE and FALSE are booleans stored in the field's header."""
+
+LIST_FIELD = 1 << 4 | LIST
+"""The header of a list in the field after the field before."""
 
 _LONG_LIST = 15
 _DEPTH_MAX = 16
@@ -146,8 +151,11 @@ def text(value: str) -> bytes:
     return varint(len(data)) + data
 
 
-def list_head(kind: int, size: int) -> bytes:
-    """Return the header of a list of ``size`` elements of type ``kind``."""
+def list_field(kind: int, elements: Sequence[bytes]) -> bytes:
+    """Encode a field with the elements of a list of type ``kind``, one after the field before."""
+    size = len(elements)
     if size < _LONG_LIST:
-        return bytes((size << 4 | kind,))
-    return bytes((_LONG_LIST << 4 | kind,)) + varint(size)
+        head = bytes((LIST_FIELD, size << 4 | kind))
+    else:
+        head = bytes((LIST_FIELD, _LONG_LIST << 4 | kind)) + varint(size)
+    return head + b"".join(elements)

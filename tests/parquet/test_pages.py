@@ -23,10 +23,11 @@ from mdt.parquet.nested import leaf_columns, leaf_values
 from mdt.parquet.page_map import OFFSET, ROW, ROWS, SIZE, VALUES
 from mdt.parquet.pages import read_pages
 from mdt.parquet.thrift import (
+    STOP,
     Malformed,
     find,
     integer,
-    list_head,
+    list_field,
     read_integer,
     read_list,
     read_varint,
@@ -396,9 +397,9 @@ def test_numbers_come_back_from_thrift(value, kind, step):
 
 
 @given(size=st.integers(0, 10**6), kind=st.integers(1, 12))
-def test_list_heads_come_back_from_thrift(size, kind):
-    head = list_head(kind, size)
-    assert read_list(head, 0) == (kind, size, len(head))
+def test_lists_come_back_from_thrift(size, kind):
+    data = list_field(kind, [b""] * size) + bytes((STOP,))
+    assert read_list(data, find(data, 0, 1)) == (kind, size, len(data) - 1)
 
 
 @pytest.mark.parametrize(("data", "why"), [(b"\x1c" * 100, "deep"), (b"\x1d", "type 13")])
