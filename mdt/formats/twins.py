@@ -27,6 +27,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.footer import read_footer
 from mdt.parquet.joined_files import footer_facts, join
 from mdt.session import Recent
 from mdt.stores.storage import Storage
@@ -40,7 +41,6 @@ _STATS = "mdt.stats"
 """Key of the footer entry with the statistics: column -> hexadecimal bytes, as JSON."""
 _CRC = "mdt.crc"
 """Key of the footer entry with the CRC-32 of both texts."""
-_TAIL_BYTES = 8
 _DAMAGE = (
     KeyError,
     TypeError,
@@ -167,11 +167,7 @@ class Twins:
         size = self._storage.size(path)
         if size is None:
             raise Missing("the twin of log files is missing", path=path)
-        tail = self._storage.read(path, max(0, size - _TAIL_BYTES))
-        length = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
-        if length > size:
-            raise Corrupt("a twin has no Parquet footer", path=path)
-        footer = self._storage.read(path, size - length, length)
+        footer = read_footer(self._storage, path, size)
         try:
             rows, entries = footer_facts(footer)
             if _crc(entries) != entries[_CRC]:

@@ -21,20 +21,14 @@ from indexes.column_stats import BOUND_BYTES_MAX
 from indexes.paths import leaf_paths
 from indexes.values import encode, supports
 from mdt.errors import Corrupt
-from mdt.limits import FOOTER_BYTES_MAX
 from mdt.metadata.log.commit_log import STATS
-from mdt.parquet.footer import MAGIC, footer_length
+from mdt.parquet.footer import footer_length, read_footer
 from mdt.schema.calendars import require_gregorian_file
 from mdt.schema.declared import stored_schema
 from mdt.schema.nested import fields_of
 from mdt.schema.versions import widens
-from mdt.stores.contract import check_size
 from mdt.stores.storage import Storage
 
-_TAIL_BYTES = 1 << 16
-"""Bytes read first from the end of a file. Most footers are smaller."""
-_END_BYTES = 8
-"""Length of the footer and the magic."""
 _NAN_IN_BOUNDS = re.compile(r"parquet-mr version 1\.1[0-7]\b")
 """Writers whose upper bound of floats is NaN if one of them is, and readers drop it. Others leave
 NaN out, though it is the largest float: parquet-mr before 1.10 and from 1.18 on, and parquet-cpp.
@@ -78,15 +72,7 @@ def read_file(storage: Storage, path: str, size: int) -> ImportedFile:
     Raises Corrupt if it has no readable footer, Unsupported for dates of the old calendar, and
     Missing.
     """
-    start = max(0, size - _TAIL_BYTES)
-    tail = storage.read(path, start, size - start)
-    length = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
-    if tail[-4:] != MAGIC or length > size:
-        raise Corrupt("a base file does not end with a Parquet footer", path=path, offset=size)
-    check_size(path, length, FOOTER_BYTES_MAX)
-    if length > len(tail):
-        tail = storage.read(path, size - length, length)
-    return _parsed(tail[-length:], size, path)
+    return _parsed(read_footer(storage, path, size), size, path)
 
 
 def parse_file(content: pa.Buffer, path: str) -> ImportedFile:

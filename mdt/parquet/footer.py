@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexes.arrays import run_starts
+from mdt.errors import Corrupt
+from mdt.limits import FOOTER_BYTES_MAX
 from mdt.parquet.thrift import (
     BINARY,
     I32,
@@ -34,6 +36,8 @@ from mdt.parquet.thrift import (
 )
 from mdt.parquet.thrift import text as thrift_text
 from mdt.session import memo
+from mdt.stores.contract import check_size
+from mdt.stores.storage import Storage
 
 MAGIC = b"PAR1"
 SNAPPY, LZ4 = 1, 7
@@ -43,6 +47,9 @@ PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
 """``Encoding``."""
 
 FOOTER_TAIL_BYTES = 8
+"""The length of the footer and the magic."""
+_TAIL_BYTES = 1 << 16
+"""Bytes read first from the end of a file. Most footers are smaller."""
 _TOKENS_OF_LOCATION = 7
 _FIELD_BYTES = 8
 _INT32_BYTES_MAX = 5
@@ -117,6 +124,22 @@ def footer_length(parquet: pa.Buffer) -> int:
     if tail[4:] != MAGIC or length > parquet.size:
         raise Malformed("no Parquet footer")
     return length
+
+
+def read_footer(storage: Storage, path: str, size: int) -> bytes:
+    """Return the footer at the end of a file of ``size`` bytes, including its length and the magic.
+
+    Raises Corrupt if there is no footer, and Missing.
+    """
+    start = max(0, size - _TAIL_BYTES)
+    tail = storage.read(path, start, size - start)
+    length = int.from_bytes(tail[-FOOTER_TAIL_BYTES:-4], "little") + FOOTER_TAIL_BYTES
+    if tail[-4:] != MAGIC or length > size:
+        raise Corrupt("a file does not end with a Parquet footer", path=path, offset=size)
+    check_size(path, length, FOOTER_BYTES_MAX)
+    if length > len(tail):
+        tail = storage.read(path, size - length, length)
+    return tail[-length:]
 
 
 def footer_of(parquet: pa.Buffer) -> bytes:
