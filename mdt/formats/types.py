@@ -1,4 +1,4 @@
-"""Declared types that no other format has, and helpers for types."""
+"""Declared types that no other format has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from mdt.schema.declared import plain
 from mdt.schema.names import inside
 
 Refusal = tuple[str, str]
@@ -22,15 +23,8 @@ def type_refusals(declared: pa.Schema) -> Iterator[Refusal]:
 
 
 def _type_refusals(field: pa.Field, path: str) -> Iterator[Refusal]:
-    type = plain_type(field.type)
+    type = plain(field.type)
     if any(is_kind(type) for is_kind in _COUNTS):
         yield path, f"has the type {type}, which its readers see as a number"
     for child in inside(type):
         yield from _type_refusals(child, f"{path}.{child.name}")
-
-
-def plain_type(type: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary or run-end encoded type."""
-    if pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
-        return plain_type(type.value_type)
-    return type

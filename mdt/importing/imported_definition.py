@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -18,7 +18,7 @@ from mdt.hudi.read.table_schema import TableSchema
 from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX
 from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
-from mdt.schema.nested import fields_of
+from mdt.schema.nested import holds, is_local_time
 from mdt.schema.versions import (
     Column,
     SchemaVersion,
@@ -173,9 +173,9 @@ def require_writable_columns(
             hint="mdt.open(path) reads the table",
         )
     for column in data_columns(schema.columns):
-        if _has(column.type, _is_local_time) and not (is_adopted and column.name not in fixed):
+        if holds(column.type, is_local_time) and not (is_adopted and column.name not in fixed):
             _refuse(column.name, "times without a time zone (timestamp_ntz, local-timestamp)")
-        if _has(column.type, pa.types.is_fixed_size_binary):
+        if holds(column.type, pa.types.is_fixed_size_binary):
             _refuse(column.name, "bytes of a fixed length (Avro's type fixed)")
     fields = json.loads(schema.avro)["fields"] if schema.avro else ()
     for field in fields:
@@ -191,14 +191,6 @@ def _refuse(name: str, problem: str) -> None:
         f"mdt cannot write column {name!r}: it has {problem}",
         hint="mdt.open(path) reads the table",
     )
-
-
-def _has(type: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
-    return is_kind(type) or any(_has(field.type, is_kind) for field in fields_of(type))
-
-
-def _is_local_time(type: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(type) and type.tz is None)
 
 
 def _avro_types(type: Any) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mdt.errors import Invalid, Unsupported
+from mdt.schema.nested import holds
 
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _VERSION = b"org.apache.spark.version"
@@ -77,7 +78,7 @@ def _has_old_values(column: pa.Array | pa.ChunkedArray) -> bool:
     """
     kind = column.type
     if pa.types.is_nested(kind):
-        return _holds_days(kind)
+        return holds(kind, pa.types.is_date) or holds(kind, pa.types.is_timestamp)
     if pa.types.is_timestamp(kind):
         plain, first = column.cast(pa.timestamp(kind.unit)), pa.scalar(_FIRST_TIME)
     elif pa.types.is_date(kind):
@@ -106,14 +107,6 @@ def _has_old_bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) -> b
     if isinstance(least, datetime):
         return least.replace(tzinfo=None) < _FIRST_TIME
     return not isinstance(least, date) or least < _FIRST_DAY
-
-
-def _holds_days(kind: pa.DataType) -> bool:
-    inside = [kind.field(number).type for number in range(kind.num_fields)]
-    return any(
-        pa.types.is_date(child) or pa.types.is_timestamp(child) or _holds_days(child)
-        for child in inside
-    )
 
 
 def require_gregorian_file(metadata: pq.FileMetaData, path: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mdt.errors import Corrupt, Invalid
 from mdt.schema import names
 from mdt.schema.convert import convert, is_encoded, is_same
-from mdt.schema.nested import fields_of, is_list, with_fields
+from mdt.schema.nested import fields_of, holds, is_list, with_fields
 
 _RESERVED = {"_hoodie_": "Hudi", "__mdt_": "mdt"}
 """Reserved name prefixes and their owners."""
@@ -345,16 +345,10 @@ def _parts(array: pa.Array, type: pa.DataType) -> Iterator[pa.Array]:
     try:
         converted = convert(array, type)
     except pa.ArrowInvalid:
-        if len(array) < 2 or not _has_dictionary(type):
+        if len(array) < 2 or not holds(type, pa.types.is_dictionary):
             raise
         half = len(array) // 2
         yield from _parts(array.slice(0, half), type)
         yield from _parts(array.slice(half), type)
         return
     yield converted
-
-
-def _has_dictionary(type: pa.DataType) -> bool:
-    return pa.types.is_dictionary(type) or any(
-        _has_dictionary(type.field(i).type) for i in range(type.num_fields)
-    )

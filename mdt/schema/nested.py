@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,20 @@ def fields_of(type: pa.DataType) -> list[pa.Field]:
     if is_list(type):
         return [type.value_field]
     return []
+
+
+def holds(type: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Return True if ``type``, or a type in it at any depth, is of a kind.
+
+    >>> holds(pa.list_(pa.struct([("day", pa.date32())])), pa.types.is_date)
+    True
+    """
+    return is_kind(type) or any(holds(field.type, is_kind) for field in fields_of(type))
+
+
+def is_local_time(type: pa.DataType) -> bool:
+    """Return True for timestamps without time zone."""
+    return bool(pa.types.is_timestamp(type) and type.tz is None)
 
 
 def with_fields(type: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from mdt.formats.types import plain_type
+from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
-from mdt.schema.nested import fields_of
+from mdt.schema.nested import fields_of, holds, is_local_time
 
 _FLAT = {
     pa.bool_(): "boolean",
@@ -50,17 +50,14 @@ def has_local_times(declared: pa.Schema) -> bool:
 
 def is_local(field: pa.Field) -> bool:
     """Return True if a declared field has timestamps without time zone, at any depth."""
-    type = plain_type(field.type)
-    if pa.types.is_timestamp(type):
-        return type.tz is None
-    return any(map(is_local, fields_of(type)))
+    return holds(plain(field.type), is_local_time)
 
 
 def _fields(stored: list[pa.Field], declared: list[pa.Field]) -> list[dict[str, Any]]:
     return [
         {
             "name": field.name,
-            "type": _type(field.type, plain_type(as_declared.type)),
+            "type": _type(field.type, plain(as_declared.type)),
             "nullable": True,
             "metadata": {},
         }
@@ -79,7 +76,7 @@ def _type(stored: pa.DataType, declared: pa.DataType) -> Any:
     if kinds.is_struct(stored):
         return {"type": "struct", "fields": _fields(fields_of(stored), fields_of(declared))}
     *keys, value = (
-        _type(field.type, plain_type(as_declared.type))
+        _type(field.type, plain(as_declared.type))
         for field, as_declared in zip(fields_of(stored), fields_of(declared), strict=True)
     )
     if keys:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from indexes import values as order
 from indexes.column_stats import Stats
 from mdt.formats.data_files import DataFile
-from mdt.formats.types import plain_type
 from mdt.hudi.avro_schema import META_FIELDS
 from mdt.hudi.partitions import NULL_PARTITION, unescape
+from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.nested import fields_of
 from mdt.schema.versions import Column
@@ -100,7 +100,7 @@ def _fields(columns: Sequence[Column], declared: list[pa.Field], first: int) -> 
             "id": first + column.id,
             "name": column.field.name,
             "required": False,
-            "type": _type(column, plain_type(as_declared.type), first),
+            "type": _type(column, plain(as_declared.type), first),
         }
         for column, as_declared in zip(columns, declared, strict=True)
     ]
