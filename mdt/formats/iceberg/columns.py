@@ -230,22 +230,6 @@ _PACKED = {
 """Stored type -> form of its values. Timestamps have that of int64."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Statistics of a data file by field id.
-
-    Attributes:
-        values, nulls, nans: Number of values, of nulls and of NaN.
-        lower, upper: Bounds in Iceberg's binary form.
-    """
-
-    values: dict[int, int]
-    nulls: dict[int, int]
-    nans: dict[int, int]
-    lower: dict[int, bytes]
-    upper: dict[int, bytes]
-
-
 @memo(64)
 def _columns(schema: pa.Schema, ids: tuple[int, ...]) -> tuple[tuple[str, pa.DataType, int], ...]:
     return tuple(
@@ -255,9 +239,11 @@ def _columns(schema: pa.Schema, ids: tuple[int, ...]) -> tuple[tuple[str, pa.Dat
     )
 
 
-def metrics_of(file: DataFile, definition: TableDefinition) -> Metrics:
-    """Return the statistics of a file of a table, deleted rows included."""
-    metrics = Metrics({}, {}, {}, {}, {})
+def metrics_of(file: DataFile, definition: TableDefinition) -> dict[str, list[dict[str, Any]]]:
+    """Return the statistics of a file of a table as a manifest has them, deleted rows included:
+    name -> field ids with numbers or bounds.
+    """
+    metrics: dict[str, list[dict[str, Any]]] = {}
     if not file.stats:
         return metrics
     version = definition.version
@@ -266,12 +252,17 @@ def metrics_of(file: DataFile, definition: TableDefinition) -> Metrics:
         stats = file.stats.get(name)
         if stats is None or stats.values != file.rows:
             continue
-        metrics.values[id], metrics.nulls[id] = stats.values, stats.nulls
-        if pa.types.is_floating(type):
-            metrics.nans[id] = stats.nans
-        for bounds, bound in zip((metrics.lower, metrics.upper), _bounds(stats, type), strict=True):
-            if bound is not None:
-                bounds[id] = bound
+        lower, upper = _bounds(stats, type)
+        found = {
+            "value_counts": stats.values,
+            "null_value_counts": stats.nulls,
+            "nan_value_counts": stats.nans if pa.types.is_floating(type) else None,
+            "lower_bounds": lower,
+            "upper_bounds": upper,
+        }
+        for kind, value in found.items():
+            if value is not None:
+                metrics.setdefault(kind, []).append({"key": id, "value": value})
     return metrics
 
 

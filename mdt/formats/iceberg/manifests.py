@@ -26,7 +26,6 @@ import fastavro
 from mdt.errors import Corrupt, Missing
 from mdt.formats.data_files import DataFile
 from mdt.formats.iceberg.columns import (
-    Metrics,
     PartitionField,
     PartitionValue,
     metrics_of,
@@ -298,7 +297,6 @@ class Table:
         self, file: DataFile, seq: int, first_row_id: int, definition: TableDefinition
     ) -> Entry:
         """Return the entry of a data file that a commit has added."""
-        metrics = metrics_of(file, definition)
         partition = partition_values(file.partition, self.fields, definition.hive_style)
         body = _file_schema(self.fields).encode(
             {
@@ -309,7 +307,7 @@ class Table:
                 "record_count": file.rows,
                 "file_size_in_bytes": file.size,
                 "first_row_id": first_row_id,
-                **_metrics(metrics),
+                **metrics_of(file, definition),
             }
         )
         return Entry(key_of(file.path), file.path, seq, file.rows, partition, body)
@@ -324,7 +322,7 @@ class Table:
         file, (path, size) = blob.file, puffin
         partition = partition_values(file.partition, self.fields, definition.hive_style)
         referenced = self.uri(file.path)
-        bounds = _pairs({_PATH_ID: referenced.encode()})
+        bounds = [{"key": _PATH_ID, "value": referenced.encode()}]
         body = _file_schema(self.fields).encode(
             {
                 "content": DELETES,
@@ -350,20 +348,6 @@ class Table:
 
     def _partition(self, values: Sequence[PartitionValue]) -> dict[str, PartitionValue]:
         return {f"p{f.id}": value for f, value in zip(self.fields, values, strict=True)}
-
-
-def _pairs(values: Mapping[int, Any]) -> list[dict[str, Any]] | None:
-    return [{"key": id, "value": value} for id, value in values.items()] or None
-
-
-def _metrics(metrics: Metrics) -> dict[str, Any]:
-    return {
-        "value_counts": _pairs(metrics.values),
-        "null_value_counts": _pairs(metrics.nulls),
-        "nan_value_counts": _pairs(metrics.nans),
-        "lower_bounds": _pairs(metrics.lower),
-        "upper_bounds": _pairs(metrics.upper),
-    }
 
 
 @dataclass(frozen=True, slots=True)
