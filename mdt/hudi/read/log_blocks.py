@@ -15,7 +15,7 @@ Not all blocks count (Apache Hudi, ``HoodieLogFileReader.java`` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import log_file
@@ -138,13 +138,31 @@ def live_blocks(
 
     Raises Corrupt for a command without a target, and Unsupported for an unknown one.
     """
-    seen = _Instants()
+    seen: dict[str, list[LogBlock]] = {}  # by instant, in the order of its first block
     for block in blocks:
         if block.block.kind == COMMAND:
-            seen.remove(_rolled_back(block))
+            seen.pop(_rolled_back(block), None)
         elif (not at or block.instant <= at) and is_completed(block.instant):
-            seen.add(block)
-    return seen.merged()
+            seen.setdefault(block.instant, []).append(block)
+    # blocks of log compactions are in place of the compacted ones
+    order: dict[str, None] = {}  # as a set that keeps the order
+    compaction_of: dict[str, str] = {}
+    for instant in reversed(seen):
+        final = compaction_of.get(instant, instant)
+        compacted = _compacted(seen[instant])
+        compaction_of |= dict.fromkeys(compacted, final)
+        if not any(time in seen for time in compacted):
+            order.setdefault(final)
+    return [block for instant in reversed(order) for block in seen[instant]]
+
+
+def _compacted(blocks: Iterable[LogBlock]) -> list[str]:
+    """Return the other instants whose blocks the ``blocks`` of an instant replace."""
+    for block in blocks:
+        if COMPACTED_TIMES in block.block.header:
+            times = block.block.header[COMPACTED_TIMES].split(",")
+            return [time for time in times if time != block.instant]
+    return []
 
 
 def _rolled_back(command: LogBlock) -> str:
@@ -155,36 +173,3 @@ def _rolled_back(command: LogBlock) -> str:
     if not header.get(TARGET_INSTANT_TIME):
         raise Corrupt("a command has no target", path=command.path, offset=command.block.offset)
     return header[TARGET_INSTANT_TIME]
-
-
-@dataclass(slots=True)
-class _Instants:
-    """Instant -> its blocks, in the order of the first block of each."""
-
-    blocks: dict[str, list[LogBlock]] = field(default_factory=dict)
-
-    def add(self, block: LogBlock) -> None:
-        self.blocks.setdefault(block.instant, []).append(block)
-
-    def remove(self, instant: str) -> None:
-        self.blocks.pop(instant, None)
-
-    def merged(self) -> list[LogBlock]:
-        """Return all blocks, with those of log compactions in place of the compacted ones."""
-        order: dict[str, None] = {}  # as a set that keeps the order
-        compaction_of: dict[str, str] = {}
-        for instant in reversed(self.blocks):
-            final = compaction_of.get(instant, instant)
-            compacted = self._compacted(instant)
-            compaction_of |= dict.fromkeys(compacted, final)
-            if not any(time in self.blocks for time in compacted):
-                order.setdefault(final)
-        return [block for instant in reversed(order) for block in self.blocks[instant]]
-
-    def _compacted(self, instant: str) -> list[str]:
-        """Return the instants whose blocks those of ``instant`` replace."""
-        for block in self.blocks[instant]:
-            if COMPACTED_TIMES in block.block.header:
-                times = block.block.header[COMPACTED_TIMES].split(",")
-                return [time for time in times if time != instant]
-        return []
