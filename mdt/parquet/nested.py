@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mdt.schema.nested import is_list, parts_of
 from mdt.session import memo
 
 _KEY, _VALUE = "key", "value"
@@ -59,12 +60,6 @@ def leaf_columns(schema: pa.Schema) -> tuple[LeafColumn, ...]:
     )
 
 
-def is_list(type: pa.DataType) -> bool:
-    """Return True if ``type`` is a list or fixed-size list. A map is not a list."""
-    kinds = pa.types
-    return bool(kinds.is_list(type) or kinds.is_large_list(type) or kinds.is_fixed_size_list(type))
-
-
 def _chains(type: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType, pa.DataType]]:
     """Yield, for each leaf of ``type``, its path below the field, its value type and its chain."""
     if pa.types.is_struct(type):
@@ -100,15 +95,10 @@ def _values(array: pa.Array) -> Iterator[pa.Array]:
     """Yield the values of each leaf."""
     if not pa.types.is_nested(array.type):
         yield array
-    elif pa.types.is_struct(array.type):
-        for field in array.flatten():
-            yield from _values(field)
-    elif pa.types.is_map(array.type):
-        first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        yield from _values(array.keys.slice(first, end - first))
-        yield from _values(array.items.slice(first, end - first))
-    else:
-        yield from _values(array.flatten())
+        return
+    parts = array.flatten() if pa.types.is_struct(array.type) else parts_of(array)
+    for part in parts:
+        yield from _values(part)
 
 
 def assemble(type: pa.DataType, chains: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
