@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Unsupported
+from mdt.hudi import avro_values
 from mdt.limits import AVRO_SCHEMA_BYTES_MAX, AVRO_SCHEMA_DEPTH_MAX
 
 Int64s = npt.NDArray[np.int64]
@@ -188,20 +189,9 @@ class _Rows:
         return self.data[self.skip(size)[:, None] + np.arange(size)]
 
     def slices(self, lengths: Int64s) -> pa.Array:
-        """Read ``lengths`` bytes of each row -> binary[n].
-
-        The values and the gaps between them are an array over the bytes, without a copy. Taking
-        every second element copies the values only.
-        """
+        """Read ``lengths`` bytes of each row -> binary[n]."""
         starts = self.skip(lengths)
-        if not len(starts):
-            return pa.array([], pa.binary())
-        edges = np.empty(2 * len(starts), np.int32)
-        edges[0::2], edges[1::2] = starts, self.at
-        whole = pa.Array.from_buffers(
-            pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), self.buffer]
-        )
-        return whole.take(pa.array(np.arange(0, len(edges), 2)))
+        return avro_values.slices(self.buffer, starts, self.at, pa.binary())
 
 
 class _Types:

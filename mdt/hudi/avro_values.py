@@ -59,6 +59,24 @@ def join(*parts: pa.Array | bytes) -> pa.Array:
     return pc.binary_join_element_wise(*arrays)
 
 
+def slices(
+    data: pa.Buffer, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], type: pa.DataType
+) -> pa.Array:
+    """Return the bytes from ``starts`` to ``ends``, which ascend without overlap, as ``type``[n],
+    binary or large_binary.
+
+    The values and the gaps between them are an array over ``data``, without a copy. Taking every
+    second element copies the values only.
+    """
+    if not len(starts):
+        return pa.array([], type)
+    offset_type = np.int64 if pa.types.is_large_binary(type) else np.int32
+    edges = np.empty(2 * len(starts), offset_type)
+    edges[0::2], edges[1::2] = starts, ends
+    whole = pa.Array.from_buffers(type, len(edges) - 1, [None, pa.py_buffer(edges), data])
+    return whole.take(pa.array(np.arange(0, len(edges), 2)))
+
+
 def edges(values: pa.Array) -> npt.NDArray[np.int64]:
     """Return the offsets of large_binary[n] in its buffer, int64[n + 1]."""
     offsets = np.frombuffer(values.buffers()[1] or b"", np.int64)

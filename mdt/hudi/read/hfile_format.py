@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.errors import Unsupported
+from mdt.hudi.avro_values import slices
 
 Int64s = npt.NDArray[np.int64]
 
@@ -280,9 +281,11 @@ def parse_entries(
     require(bool((row_bytes <= key_bytes - _KEY_BYTES_MIN).all()), "a row does not fit")
     values = begin + 8 + key_bytes
     require(bool((_integers(data, values - 1, 1) == _PUT).all()), "an entry has no value")
-    keys = _slices(data, begin + 10, row_bytes)
+    rows, content = begin + 10, pa.py_buffer(data)
+    keys = slices(content, rows, rows + row_bytes, pa.large_binary())
     require(pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py() is not False, "keys do not ascend")
-    return pa.record_batch([keys, _slices(data, values, value_bytes)], schema=ENTRIES)
+    texts = slices(content, values, values + value_bytes, pa.large_binary())
+    return pa.record_batch([keys, texts], schema=ENTRIES)
 
 
 def _starts(block: bytes | memoryview, *, has_tags: bool, has_version: bool) -> Int64s:
@@ -309,19 +312,3 @@ def _integers(data: bytes, offsets: Int64s, size: int) -> Int64s:
     """Return the unsigned integer of ``size`` bytes at each offset, int64[n]."""
     places = offsets[:, None] + np.arange(size)
     return np.frombuffer(data, np.uint8)[places].view(f">u{size}").ravel().astype(np.int64)
-
-
-def _slices(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """Return the bytes at ``starts``, which ascend without overlap, as large_binary[n].
-
-    The values and the gaps between them are an array over ``data``, without a copy. Taking every
-    second element copies the values only.
-    """
-    if not len(starts):
-        return pa.array([], pa.large_binary())
-    edges = np.empty(2 * len(starts), np.int64)
-    edges[0::2], edges[1::2] = starts, starts + lengths
-    whole = pa.Array.from_buffers(
-        pa.large_binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)]
-    )
-    return whole.take(pa.array(np.arange(0, len(edges), 2)))

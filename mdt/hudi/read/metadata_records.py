@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mdt.errors import Corrupt
+from mdt.hudi import avro_values
 from mdt.hudi.avro_columns import decode
 from mdt.hudi.read.untrusted_avro import read_values
 from mdt.limits import FILE_BYTES_MAX
@@ -34,13 +35,14 @@ def decode_records(
 
     Raises Corrupt, with ``path``, and Unsupported.
     """
-    starts, lengths = _value_edges(entries)
+    edges = avro_values.edges(entries["value"])
+    lengths = np.diff(edges)
     if not lengths.all():
         entries = entries.filter(pa.array(lengths > 0))
-        starts, lengths = _value_edges(entries)
+        edges = avro_values.edges(entries["value"])
     data = entries["value"].buffers()[2] or pa.py_buffer(b"")
     try:
-        records = decode(data, starts, starts + lengths, schema, names)
+        records = decode(data, edges[:-1], edges[1:], schema, names)
         keys = entries["key"].cast(pa.large_string()).cast(pa.string())
     except Corrupt as error:
         raise Corrupt(error.message, path=path) from error
@@ -49,14 +51,6 @@ def decode_records(
     if "key" in records.column_names:
         records = records.drop_columns("key")
     return records.add_column(0, "key", keys)
-
-
-def _value_edges(entries: pa.RecordBatch) -> tuple[Any, Any]:
-    """Return the first byte of each value in its buffer, and its length, int64[n] each."""
-    values = entries["value"]
-    edges = np.frombuffer(values.buffers()[1] or b"", np.int64)
-    edges = edges[values.offset : values.offset + len(values) + 1]
-    return edges[:-1], np.diff(edges)
 
 
 def decode_listings(
