@@ -54,7 +54,7 @@ def propose(
     File groups without a base file, a filter or a readable footer may hold every key.  Reads one
     footer per file group in question.
     """
-    groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
+    groups = snapshot.live_groups
     paths, key_place = distinct_texts(
         np.full(len(texts), "", object) if partition is None else partition
     )

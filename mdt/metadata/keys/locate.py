@@ -133,9 +133,7 @@ def propose(
     installed, every group is.
     """
     if metadata.key_index_problem(snapshot):
-        return Candidates(
-            _NONE, _NONE, np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
-        )
+        return Candidates(_NONE, _NONE, snapshot.live_groups)
     index = metadata.key_index(snapshot)
     if index.kept != TABLE:
         from mdt.metadata.keys import key_runs

@@ -34,7 +34,7 @@ def partitioned(
 
     The groups are ascending.  O(files).
     """
-    groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
+    groups = snapshot.live_groups
     paths = snapshot.file_groups.partitions(groups).astype(str)
     if partitions is not None:
         selected = np.isin(paths, list(partitions))
@@ -49,9 +49,8 @@ def partitioned(
 
 def live_paths(snapshot: Snapshot) -> list[str]:
     """Return the paths of the partitions with rows, ascending.  O(files)."""
-    groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
-    paths: list[str] = np.unique(snapshot.file_groups.partitions(groups).astype(str)).tolist()
-    return paths
+    paths = snapshot.file_groups.partitions(snapshot.live_groups).astype(str)
+    return list(np.unique(paths).tolist())
 
 
 def select(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list[str] | None:

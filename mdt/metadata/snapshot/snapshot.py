@@ -129,6 +129,11 @@ class Snapshot:
         return np.flatnonzero(self.live)
 
     @cached_property
+    def live_groups(self) -> Int64s:
+        """The numbers of the file groups with live files, ascending -> int64[n]."""
+        return np.unique(self.file_groups.of_files(self.live_numbers))
+
+    @cached_property
     def files(self) -> Files:
         """All files: segments and columns of FILES by number.  Read lazily."""
         return Files(

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from indexes import registry
-from indexes.base import Int64Array
 from mdt.commit.conflicts import Footprint
 from mdt.commit.hudi_record_index import require_unique_keys
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
@@ -121,7 +119,7 @@ class Alter(Operation[AlterPlan]):
         is_needed = version is not None or bool(options)
         groups: Sequence[int] = ()
         if is_needed and self.moves_rows:
-            groups = _groups_with_files(snapshot).tolist()
+            groups = snapshot.live_groups.tolist()
         return AlterPlan(
             footprint,
             sorted({snapshot.file_groups.partition(group) for group in groups}),
@@ -159,11 +157,6 @@ class Alter(Operation[AlterPlan]):
         if has_more and snapshot.is_shared and not self.moves_rows:
             _refuse_other_types(self.storage, snapshot)
         return has_more
-
-
-def _groups_with_files(snapshot: Snapshot) -> Int64Array:
-    """Return the numbers of the file groups that have files, ascending."""
-    return np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
 
 
 def with_alteration(
