@@ -29,11 +29,11 @@ from mdt.metadata.files.deletion_vectors import serialize
 from mdt.metadata.files.file_group import BASE, FILES
 from mdt.metadata.log.checkpoint_columns import BuiltColumns, Column, Columns, schema_of, simple
 from mdt.metadata.log.commit_log import STATS
+from mdt.metadata.snapshot.deleted_keys import in_force
 from mdt.metadata.snapshot.file_groups import NAME_SEED
 from mdt.metadata.snapshot.key_parts import KeyPart, numbered_table
 from mdt.metadata.snapshot.log_tail import summary_sizes
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.metadata.snapshot.tombstones import remembered_since
 
 FILES_PER_PAGE = 8_192
 """Files per page of columns that plans read few values of.
@@ -123,12 +123,7 @@ def _obsolete_statistics(snapshot: Snapshot) -> frozenset[str]:
 
 
 def _tombstones(snapshot: Snapshot) -> dict[str, Column]:
-    since = snapshot.tombstones_since
-    if not since.is_known(snapshot.checkpoint):
-        return {}
-    standing = since.in_force(
-        snapshot.checkpoint, remembered_since(snapshot.definition, snapshot.last_instant)
-    )
+    standing = in_force(snapshot)
     if not len(standing):
         return {}
     return {"tombstones": Column(standing.stored().combine_chunks())}

@@ -31,7 +31,7 @@ from mdt.metadata.files.file_group import range_columns
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.log.commit_log import MAPS, CommitRecord
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.deleted_keys import has_tombstones, in_force
+from mdt.metadata.snapshot.deleted_keys import in_force
 from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
@@ -103,7 +103,7 @@ class Rekey(Operation[RekeyPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RekeyPlan:
         """Choose a secret. Raises Invalid if the table has tombstones that must be kept."""
-        tombstones = len(in_force(snapshot)) if has_tombstones(snapshot) else 0
+        tombstones = len(in_force(snapshot))
         if tombstones and not self.forgets_deletes:
             raise Invalid(
                 f"the table keeps {tombstones} deletes by the hashes of their keys, which cannot be"
