@@ -82,13 +82,13 @@ class Metadata:
 
         Attributes of this process: ``cleaned_at`` is the last time of a cleaning check.
         ``last_archived`` is the newest archived record known.  ``swept_before`` is the first seq of
-        the log at the last search for leftovers.  ``said`` has the warnings that are not to be
+        the log at the last search for leftovers.  ``warned`` has the warnings that are not to be
         logged again.
         """
         self.storage = storage
-        self._overrides = canonical(overrides)
-        if "mdt.cache.memory.max" in self._overrides:
-            session().memory.limit(parse_options(self._overrides).cache_memory_max)
+        self.overrides = canonical(overrides)
+        if "mdt.cache.memory.max" in self.overrides:
+            session().memory.limit(parse_options(self.overrides).cache_memory_max)
         self.usage = Usage(storage)
         self.warned: set[str] = set()
         self._options: tuple[TableDefinition, Options] | None = None
@@ -113,10 +113,10 @@ class Metadata:
         self.objects = ObjectReader(storage, self._mappings)
         self.summaries = SummaryCache(self.objects, is_local=storage.local_path("") is not None)
         self.segments: KnownSegments = Recent(SEGMENTS_CACHED_MAX)
-        self._checkpoints = Checkpoints(
+        self.checkpoints = Checkpoints(
             storage,
             self._mappings,
-            self._overrides,
+            self.overrides,
             self.segments,
             self._report_damage,
             lambda seq: checkpoint_of(self.rebuild_checkpoint(seq)),
@@ -130,11 +130,6 @@ class Metadata:
         )
         self._looked_at = -1
         self._newest: Snapshot | None = None
-
-    @property
-    def overrides(self) -> Mapping[str, object]:
-        """The options that take precedence over those stored with the table."""
-        return self._overrides
 
     def newest(self, *, watched: bool = True, to_end: bool | None = None) -> Snapshot:
         """Return the newest snapshot.
@@ -237,7 +232,7 @@ class Metadata:
         Raises ``error`` unless it is newer.
         """
         current_seq = -1 if self._checkpoint is None else self._checkpoint.snapshot.seq
-        newest = self._checkpoints.before(None)
+        newest = self.checkpoints.before(None)
         if newest is None or newest.snapshot.seq <= current_seq:
             raise error
         self._newest = self._use_checkpoint(newest)
@@ -285,10 +280,10 @@ class Metadata:
         """
         self._looked_at = snapshot.seq
         try:
-            seq = self._checkpoints.hinted()
+            seq = self.checkpoints.hinted()
             if seq is None or not snapshot.checkpoint.seq < seq <= snapshot.seq:
                 return snapshot
-            return self._advance(self._use_checkpoint(self._checkpoints.open(seq)), snapshot.seq)
+            return self._advance(self._use_checkpoint(self.checkpoints.open(seq)), snapshot.seq)
         except Corrupt:
             return snapshot
 
@@ -322,7 +317,7 @@ class Metadata:
 
         def read() -> Snapshot:
             if seq < oldest - 1:  # a tagged snapshot: only its checkpoint remains
-                return self._checkpoints.open(seq).snapshot
+                return self.checkpoints.open(seq).snapshot
             return self._advance(self._base_of(seq, listed), seq)
 
         return self._past.made((oldest, seq), read)
@@ -357,7 +352,7 @@ class Metadata:
             return current.snapshot
         if current is None and seq <= METADATA_COMPACT_RECORDS and self.record(0) is not None:
             return self._from_log()
-        checkpoint = self._checkpoints.before(seq, listed)
+        checkpoint = self.checkpoints.before(seq, listed)
         return self._from_log() if checkpoint is None else checkpoint.snapshot
 
     def _checkpoint_snapshot(self, checkpoint_seq: int) -> Snapshot:
@@ -367,7 +362,7 @@ class Metadata:
         if self._checkpoint is not None and self._checkpoint.snapshot.seq == checkpoint_seq:
             return self._checkpoint.snapshot
         try:
-            return self._checkpoints.open(checkpoint_seq).snapshot
+            return self.checkpoints.open(checkpoint_seq).snapshot
         except Corrupt:
             rebuilt = self.rebuild_checkpoint(checkpoint_seq)
             return rebuilt_snapshot(checkpoint_of(rebuilt), rebuilt)
@@ -378,7 +373,7 @@ class Metadata:
 
         Raises Missing if neither is possible.
         """
-        older = self._checkpoints.before(checkpoint_seq - 1)
+        older = self.checkpoints.before(checkpoint_seq - 1)
         return self._advance(self._from_log() if older is None else older.snapshot, checkpoint_seq)
 
     def history(self, *, since: int = -1, until: Snapshot | None = None) -> pa.Table:
@@ -449,7 +444,7 @@ class Metadata:
     def options(self, definition: TableDefinition) -> Options:
         """Return the options stored with the table, with this object's overrides."""
         if self._options is None or self._options[0] is not definition:
-            self._options = definition, parse_options({**definition.options, **self._overrides})
+            self._options = definition, parse_options({**definition.options, **self.overrides})
         return self._options[1]
 
     def compaction_is_due(self, snapshot: Snapshot) -> bool:
@@ -593,16 +588,16 @@ class Metadata:
     def _opened(self) -> Snapshot:
         """Return the snapshot of the hinted checkpoint, or of record 0 without a hint."""
         try:
-            seq = self._checkpoints.hinted()
+            seq = self.checkpoints.hinted()
             if seq is not None:
-                return self._use_checkpoint(self._checkpoints.open(seq))
+                return self._use_checkpoint(self.checkpoints.open(seq))
         except Corrupt as error:
             self._report_damage(error)
         return self._from_log() if self.record(0) is not None else self._open_listed()
 
     def _open_listed(self) -> Snapshot:
         """Return the snapshot of the newest checkpoint on storage, or of record 0."""
-        checkpoint = self._checkpoints.before(None)
+        checkpoint = self.checkpoints.before(None)
         return self._from_log() if checkpoint is None else self._use_checkpoint(checkpoint)
 
     def _use_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
@@ -629,9 +624,9 @@ class Metadata:
         """Read a whole checkpoint, by default the hinted one.  Raises Corrupt if anything is
         damaged.
         """
-        seq = self._checkpoints.hinted() if seq is None else seq
+        seq = self.checkpoints.hinted() if seq is None else seq
         if seq is not None:
-            columns = self._checkpoints.columns(seq, cached=False)[0]
+            columns = self.checkpoints.columns(seq, cached=False)[0]
             columns.check()
             for name in wrong_stripes(columns):
                 raise Corrupt(
@@ -649,11 +644,6 @@ class Metadata:
             return self.damage is None
         header = self._checkpoint.header
         return header == Metadata(storage).checkpoints.columns(header["seq"], cached=False)[1]
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The checkpoints on storage."""
-        return self._checkpoints
 
     def _advance(self, snapshot: Snapshot, seq: int) -> Snapshot:
         for record in self.records(snapshot.seq + 1, seq):
