@@ -17,6 +17,7 @@ LIST_FIELD = 1 << 4 | LIST
 
 _LONG_LIST = 15
 _DEPTH_MAX = 16
+_SHIFT_MAX = 63
 
 
 class Malformed(ValueError):
@@ -25,6 +26,8 @@ class Malformed(ValueError):
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     r"""Return the unsigned number at ``at`` and the position after it.
+
+    Raises Malformed if it has more than 64 bits, and IndexError if it does not end.
 
     >>> read_varint(b"\xac\x02", 0)
     (300, 2)
@@ -37,6 +40,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift > _SHIFT_MAX:
+            raise Malformed("a number has more than 64 bits")
 
 
 def read_integer(data: bytes, at: int) -> int:

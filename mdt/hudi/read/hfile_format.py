@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 
 from mdt.errors import Unsupported
 from mdt.hudi.avro_values import slices
+from mdt.parquet.thrift import read_varint
 
 Int64s = npt.NDArray[np.int64]
 
@@ -105,7 +106,7 @@ def parse_trailer(data: bytes) -> Trailer:
     version = int.from_bytes(data[-3:])
     if version != _VERSION:
         raise Unsupported(f"HFiles of version {version}; version {_VERSION} can be read")
-    length, at = _varint(data, len(_TRAILER))
+    length, at = read_varint(data, len(_TRAILER))
     require(at + length <= TRAILER_BYTES - 4, "the trailer does not fit")
     message = _Message(data[at : at + length])
     if message.text(13):
@@ -127,7 +128,7 @@ def parse_trailer(data: bytes) -> Trailer:
 def parse_info(data: bytes) -> dict[str, bytes]:
     """Return the names and values of the file info."""
     require(data.startswith(_INFO_MAGIC), "the file info is not a protobuf message")
-    length, at = _varint(data, len(_INFO_MAGIC))
+    length, at = read_varint(data, len(_INFO_MAGIC))
     require(at + length <= len(data), "the file info does not fit")
     pairs = map(_Message, _Message(data[at : at + length]).texts.get(1, []))
     return {pair.text(1).decode(): pair.text(2) for pair in pairs}
@@ -141,8 +142,8 @@ class _Message:
         self.texts: dict[int, list[bytes]] = {}
         at = 0
         while at < len(data):
-            tag, at = _varint(data, at)
-            value, at = _varint(data, at)
+            tag, at = read_varint(data, at)
+            value, at = read_varint(data, at)
             number, kind = tag >> 3, tag & 7
             require(kind in (0, 2), f"a field of the unknown type {kind}")
             if kind == 0:
@@ -157,19 +158,6 @@ class _Message:
 
     def text(self, field: int) -> bytes:
         return self.texts.get(field, [b""])[-1]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return protobuf's integer at ``at``, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        require(shift < 70, "a number has more than 64 bits")
 
 
 # -- blocks
