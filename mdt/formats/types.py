@@ -1,4 +1,4 @@
-"""Declared types that no other format has."""
+"""Types of columns in other formats, and declared types that these do not have."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ from mdt.schema.names import inside
 Refusal = tuple[str, str]
 """Path of a column, and why it cannot be in the table."""
 
+FLAT = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+}
+"""Stored type -> type in Iceberg."""
 _COUNTS = (pa.types.is_time, pa.types.is_duration)
 """Declared types that are stored as numbers."""
 

@@ -9,20 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from mdt.formats.types import FLAT
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.nested import fields_of, holds, is_local_time
 
-_FLAT = {
-    pa.bool_(): "boolean",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-}
+_FLAT = {**FLAT, pa.int32(): "integer"}
 """Stored type -> type in Delta."""
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from indexes import values as order
 from indexes.column_stats import Stats
 from mdt.formats.data_files import DataFile
+from mdt.formats.types import FLAT
 from mdt.hudi.avro_schema import META_FIELDS
 from mdt.hudi.partitions import NULL_PARTITION, unescape
 from mdt.schema.declared import plain
@@ -27,17 +28,6 @@ from mdt.schema.nested import fields_of
 from mdt.schema.versions import Column
 from mdt.session import memo
 
-_FLAT = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-}
-"""Stored type -> type in Iceberg."""
 _FIRST_PARTITION_ID = 1000
 """Id of the first partition field, as Iceberg's own writers number them."""
 _LIST_ELEMENT = "element"
@@ -113,7 +103,7 @@ def _type(column: Column, declared: pa.DataType, first: int) -> Any:
     if kinds.is_decimal(stored):
         return f"decimal({stored.precision}, {stored.scale})"
     if not stored.num_fields:
-        return _FLAT[stored]
+        return FLAT[stored]
     inner = _fields(column.children, fields_of(declared), first)
     if kinds.is_struct(stored):
         return {"type": "struct", "fields": inner}
@@ -173,7 +163,7 @@ def partition_fields(definition: TableDefinition) -> tuple[PartitionField, ...]:
     fields = []
     for level, name in enumerate(definition.partition_by):
         source = definition.first_field_id + columns[name].id
-        type = _FLAT[columns[name].type]
+        type = FLAT[columns[name].type]
         fields.append(PartitionField(_FIRST_PARTITION_ID + level, source, name, type))
     return tuple(fields)
 
@@ -218,7 +208,7 @@ def partition_bound(value: PartitionValue, type: str) -> bytes:
     return struct.pack(_PACKED[_STORED[type]], value)
 
 
-_STORED = {name: type for type, name in _FLAT.items()}
+_STORED = {name: type for type, name in FLAT.items()}
 _PACKED = {
     pa.bool_(): "<?",
     pa.int32(): "<i",
