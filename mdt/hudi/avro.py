@@ -13,6 +13,21 @@ STRINGS = {"type": "array", "items": "string"}
 VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
 """A field of most Hudi records."""
 
+WRAPPED: Mapping[str, Any] = {
+    "BooleanWrapper": "boolean",
+    "IntWrapper": "int",
+    "LongWrapper": "long",
+    "FloatWrapper": "float",
+    "DoubleWrapper": "double",
+    "BytesWrapper": "bytes",
+    "StringWrapper": "string",
+    "DateWrapper": {"type": "int", "logicalType": "date"},
+    "DecimalWrapper": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
+    "TimeMicrosWrapper": {"type": "long", "logicalType": "time-micros"},
+    "TimestampMicrosWrapper": {"type": "long", "logicalType": "timestamp-micros"},
+}
+"""Hudi's records that wrap a value of any type -> the type of their value."""
+
 
 def field(name: str, type: Any) -> dict[str, Any]:
     """Return a required field.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.errors import Corrupt
-from mdt.hudi.avro import NAMESPACE, array, field, record
+from mdt.hudi.avro import NAMESPACE, WRAPPED, array, field, record
 from mdt.hudi.avro_columns import decode
 from mdt.hudi.log_file import CONTENT_VERSION
 
@@ -25,23 +25,9 @@ _HEAD_BYTES = 8
 _VARINT_SHIFT_MAX = 63
 _ORDERING_VALUES_MAX = 64
 """Ordering values of a record. Tables have one or two ordering fields."""
-_VALUES = {
-    "BooleanWrapper": "boolean",
-    "IntWrapper": "int",
-    "LongWrapper": "long",
-    "FloatWrapper": "float",
-    "DoubleWrapper": "double",
-    "BytesWrapper": "bytes",
-    "StringWrapper": "string",
-    "DateWrapper": {"type": "int", "logicalType": "date"},
-    "DecimalWrapper": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
-    "TimeMicrosWrapper": {"type": "long", "logicalType": "time-micros"},
-    "TimestampMicrosWrapper": {"type": "long", "logicalType": "timestamp-micros"},
-}
-"""Hudi's records that wrap an ordering value -> its type."""
 _ARRAY_ITEMS = [
     "null",
-    *_VALUES,
+    *WRAPPED,
     record("LocalDateWrapper", field("value", {"type": "int", "logicalType": "date"})),
 ]
 _DELETE_RECORD = record(
@@ -52,7 +38,7 @@ _DELETE_RECORD = record(
         "orderingVal",
         [
             "null",
-            *(record(name, field("value", type)) for name, type in _VALUES.items()),
+            *(record(name, field("value", type)) for name, type in WRAPPED.items()),
             record("ArrayWrapper", field("wrappedValues", ["null", array(_ARRAY_ITEMS)])),
         ],
     ),

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import json
 
-from mdt.hudi.avro import NAMESPACE, array, field, mapping, optional, record
+from mdt.hudi.avro import NAMESPACE, WRAPPED, array, field, mapping, optional, record
 
 TEXT = {"type": "string", "avro.java.string": "String"}
 """A text that Java reads as its String."""
 VALUES = {
-    "BooleanWrapper": "boolean",
-    "IntWrapper": "int",
-    "LongWrapper": "long",
-    "FloatWrapper": "float",
-    "DoubleWrapper": "double",
-    "BytesWrapper": "bytes",
+    **WRAPPED,
     "StringWrapper": TEXT,
     "DateWrapper": "int",
-    "DecimalWrapper": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
-    "TimeMicrosWrapper": {"type": "long", "logicalType": "time-micros"},
     "TimestampMicrosWrapper": "long",
     "LocalDateWrapper": "int",
 }
