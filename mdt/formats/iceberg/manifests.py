@@ -37,7 +37,7 @@ from mdt.formats.iceberg.columns import (
 )
 from mdt.formats.iceberg.vectors import Blob
 from mdt.formats.twins import FOLDER as TWINS
-from mdt.hudi.avro import array, field, record
+from mdt.hudi.avro import array, field, optional, record
 from mdt.limits import ICEBERG_NUMBER_MAX
 from mdt.schema.definition import TableDefinition
 from mdt.session import memo
@@ -64,11 +64,11 @@ _HEADER = fastavro.parse_schema(
 
 
 def _field(id: int, name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": type, "field-id": id}
+    return {**field(name, type), "field-id": id}
 
 
 def _optional(id: int, name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", type], "default": None, "field-id": id}
+    return {**optional(name, type), "field-id": id}
 
 
 def _map(key: int, value: int, type: str) -> dict[str, Any]:
