@@ -277,22 +277,13 @@ def find(
     keys: pa.Array,
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None = None,
-    dead: list[tuple[int, Int64Array]] | None = None,
 ) -> list[Hits]:
     """Return every live row of ``keys``, one item per segment with hits.
 
-    ``partition`` has the path of each key with partition scope, None for the whole table.  Appends
-    to ``dead`` (file group, int64 keys) pairs of keys with a dead row there.  Such a key may also
-    be live in that group.
+    ``partition`` has the path of each key with partition scope, None for the whole table.
     """
-    return _look_up(
-        metadata,
-        snapshot,
-        propose(metadata, snapshot, keys, hashes, partition),
-        hashes,
-        partition,
-        dead,
-    )
+    proposed = propose(metadata, snapshot, keys, hashes, partition)
+    return _look_up(metadata, snapshot, proposed, hashes, partition)
 
 
 def _look_up(
@@ -301,9 +292,13 @@ def _look_up(
     proposed: Candidates,
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None,
-    dead: list[tuple[int, Int64Array]] | None,
+    dead: list[tuple[int, Int64Array]] | None = None,
 ) -> list[Hits]:
-    """Do the work of :func:`find` in the candidate groups."""
+    """Do the work of :func:`find` in the candidate groups.
+
+    Appends to ``dead`` (file group, int64 keys) pairs of keys with a dead row there.  Such a key
+    may also be live in that group.
+    """
     if len(hashes) == 1:
         groups = np.append(proposed.group, proposed.whole)
         if partition is not None and len(groups):
