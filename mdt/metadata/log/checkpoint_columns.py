@@ -253,6 +253,15 @@ class Columns(ABC):
             values = values.fill_null(0)
         return numbers(values)
 
+    def stripe_starts(self) -> Ints | None:
+        """Return the first file of each stripe and the number of files, or None if they are wrong.
+
+        Raises Corrupt if they are damaged.
+        """
+        starts = numbers(self.optional("stripe_start")["value"].fill_null(-1)).astype(np.int64)
+        is_whole = len(starts) >= 2 and starts[0] == 0 and starts[-1] == self.rows
+        return starts if is_whole and bool((np.diff(starts) > 0).all()) else None
+
     def vector(self, file: int) -> BitMap:
         """Return the dead positions of a file that has any, cached while there is room.
 

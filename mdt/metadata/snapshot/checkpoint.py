@@ -251,13 +251,8 @@ def wrong_stripes(columns: Columns) -> list[str]:
     """Return the columns of partition_stats that disagree with the file statistics.  O(files)."""
     if "stripe_start" not in columns:
         return []
-    starts = columns.numpy("stripe_start").astype(np.int64)
-    if (
-        len(starts) < 2
-        or starts[0]
-        or starts[-1] != columns.rows
-        or bool(np.any(np.diff(starts) < 1))
-    ):
+    starts = columns.stripe_starts()
+    if starts is None:
         return ["stripe_start"]
     wrong = []
     for name in columns.names("partition_stats"):

@@ -19,7 +19,6 @@ import numpy as np
 
 from indexes import column_stats
 from indexes import paths as column_paths
-from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array
 from indexes.bounds import Bounds
 from indexes.predicate import Call, Predicate, leaves
@@ -115,13 +114,8 @@ class FileStats:
 
         Raises Corrupt if the bounds are damaged.  Then use :meth:`all_stripes`.
         """
-        starts = numbers(self._checkpoint.optional("stripe_start")["value"]).astype(np.int64)
-        if (
-            len(starts) < 2
-            or starts[0]
-            or starts[-1] != self._checkpoint.rows
-            or bool(np.any(np.diff(starts) < 1))
-        ):
+        starts = self._checkpoint.stripe_starts()
+        if starts is None:
             raise Corrupt(
                 "the stripes of a checkpoint are invalid",
                 path=f"partition_stats of checkpoint {self._checkpoint.seq}",
