@@ -132,9 +132,7 @@ class StoredColumns(Columns):
         pages = self._read_pages([(place, n) for n in range(place.count)])
         schema = schema_of(name)
         assert schema is not None, f"a column of this version, not {name}"
-        table = (
-            pages[0] if len(pages) == 1 else pa.concat_tables(pages) if pages else no_rows(schema)
-        )
+        table = pa.concat_tables(pages or [no_rows(schema)])
         length = int(self._layout.pages["length"][place.first : place.first + place.count].sum())
         return self._recent.put(
             (name, _WHOLE), table, MAPPED_BYTES * (1 + place.count) if self._is_mapped else length
