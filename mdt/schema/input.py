@@ -6,6 +6,7 @@ are not imported. Types are not changed here, but by :mod:`mdt.schema.conform`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -541,16 +542,11 @@ def _hides_type(type: pa.DataType, values: Any) -> bool:
 def _first_misfit(values: list[Any], type: pa.DataType | None) -> tuple[int, str]:
     """Return (position, reason) of the first value that cannot be converted.
 
-    O(n): bisection that converts the first halves.
+    Converts O(log n) prefixes.
     """
-    start, stop = 0, len(values)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        if _refusal(values[:middle], type) is None:
-            start = middle
-        else:
-            stop = middle
-    return start, _refusal(values[:stop], type) or "values of different types"
+    ends = range(1, len(values))
+    position = bisect_left(ends, True, key=lambda end: _refusal(values[:end], type) is not None)
+    return position, _refusal(values[: position + 1], type) or "values of different types"
 
 
 def _refusal(values: list[Any], type: pa.DataType | None) -> str | None:
