@@ -10,7 +10,7 @@ from typing import Any
 
 from mdt.hudi import timeline
 from mdt.hudi.read.instants import Timeline, completed_instants
-from mdt.hudi.read.loading import TableState, load_properties, load_timeline
+from mdt.hudi.read.loading import TableState
 from mdt.hudi.read.table_schema import TableSchema
 from mdt.importing.imported_definition import changed_version, data_columns, definition_of
 from mdt.importing.imported_records import (
@@ -130,16 +130,6 @@ def _replaced(steps: Sequence[SliceStep]) -> Iterator[str]:
         for part, _ in step.removed:
             if step.old is not None and part.kind == MERGED:
                 yield step.old.slice.path(part)
-
-
-def write_instants(source: Storage, after: str, until: str) -> list[str]:
-    """Return the instants of completed writes from ``after`` (exclusive) to ``until``.
-
-    Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
-    """
-    table = load_properties(source)
-    writes = (write.time for write in load_timeline(source, table).writes())
-    return sorted(time for time in writes if after < time <= until)
 
 
 def _newest(state: TableState) -> str:

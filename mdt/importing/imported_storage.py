@@ -36,7 +36,7 @@ from mdt.hudi.read.schema_history import are_same
 from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties, refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_names, load_state
-from mdt.importing.imported_log import import_records, write_instants
+from mdt.importing.imported_log import import_records
 from mdt.importing.imported_slices import MergedFiles
 from mdt.importing.known_timeline import KnownTimeline, load_known, put_known
 from mdt.importing.past_states import require_state
@@ -670,8 +670,13 @@ def first_seq(storage: Storage) -> int:
 
 
 def instants_between(storage: Storage, after: str, until: str) -> list[str]:
-    """Return the instants of the writes after ``after``, up to ``until``, in a table of others."""
-    return write_instants(_imported(storage).source, after, until)
+    """Return the instants of the writes after ``after``, up to ``until``, in a table of others.
+
+    Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
+    """
+    source = _imported(storage).source
+    writes = load_timeline(source, load_properties(source)).writes()
+    return sorted(write.time for write in writes if after < write.time <= until)
 
 
 def require_meta_columns(storage: Storage) -> None:
