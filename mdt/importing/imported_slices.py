@@ -183,6 +183,10 @@ class Importer:
 
         Raises Corrupt, Unsupported, and Missing if its files were deleted meanwhile.
         """
+        for file in (file_slice.base, *file_slice.logs):
+            if file is not None and paths.is_merged(file.name):
+                text = f"{file_slice.path(file)} has a name that only merged files of mdt have"
+                raise Unsupported(text, hint="rename the file")
         parts = list[ImportedPart]()
         if file_slice.base is not None:
             parts.append(self._base_part(file_slice, file_slice.base))
@@ -200,9 +204,6 @@ class Importer:
         return ImportedSlice(file_slice, tuple(parts), dead, changes.is_settled)
 
     def _base_part(self, file_slice: FileSlice, base: DataFile) -> ImportedPart:
-        if paths.is_merged(base.name):
-            text = f"{file_slice.path(base)} has a name that only merged files of mdt have"
-            raise Unsupported(text, hint="rename the file")
         file = read_file(self.source, file_slice.path(base), base.size)
         is_renamed = self.schema.renaming(base.instant) is not None
         types = self.stored if self.exact is None else self.exact
@@ -233,9 +234,6 @@ class Importer:
 def _log_part(log: DataFile) -> ImportedPart:
     parsed = file_names.parse_log(log.name, file_names.ANY_LOG)
     assert parsed is not None, "slices have log files with valid names"
-    if paths.is_merged(log.name):
-        text = f"{log.name} has a name that only merged files of mdt have"
-        raise Unsupported(text, hint="rename the file")
     return ImportedPart(log.name, LOG, log.instant, parsed.version, log.size, 0)
 
 
