@@ -31,9 +31,7 @@ Test = Callable[[Any, Any], Any]
 _KERNELS: Mapping[Test, Any] = {
     operator.lt: pc.less,
     operator.le: pc.less_equal,
-    operator.gt: pc.greater,
     operator.ge: pc.greater_equal,
-    operator.ne: pc.not_equal,
 }
 
 

@@ -19,6 +19,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -26,11 +27,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes import key_ranges
 from indexes import values as order
 from indexes.arrays import MANY_VALUES, column, flags, is_sorted, mask
 from indexes.base import MAYBE, NO, BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
-from indexes.like import parse_like, split_prefix
 from indexes.predicate import Call, Leaf, Predicate, verdicts
 from indexes.values import sorted_keys
 
@@ -442,36 +443,22 @@ def _verdict(columns: Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
         if op == "in":
             return _in_verdict(columns, value, type)
         return _not_in_verdict(columns, value, type)
-    if value is None:
-        return columns.each(NO)
     if op in ("match", "not match"):
-        return columns.has_values
-    if op in ("starts with", "like", "not like"):
-        return columns.has_values & _text_verdict(columns, op, value, type)
-    return columns.has_values & _comparison_verdict(columns, op, order.compare_key(value, type))
+        return columns.has_values & columns.each(value is not None)
+    ranges, _ = key_ranges.ranges_of(leaf, type)
+    return columns.has_values & reduce(
+        np.logical_or, (_overlap(columns, *keys) for keys in ranges), columns.each(NO)
+    )
 
 
-def _comparison_verdict(columns: Bounds, op: str, key: order.Key) -> BoolArray:
-    """Return verdicts for a comparison with a literal.
-
-    A literal just above its key (tie > 0) is above the key itself. See ``values.Place``.
-    """
-    match op:
-        case "<" | "<=":
-            if key.tie > 0 or (key.tie == 0 and op == "<="):
-                return columns.low(operator.le, key.data)
-            return columns.low(operator.lt, key.data)
-        case ">" | ">=":
-            if key.tie < 0 or (key.tie == 0 and op == ">="):
-                return columns.high(operator.ge, key.data)
-            return columns.high(operator.gt, key.data)
-        case "=" | "<=>" if key.tie:
-            return columns.each(NO)
-        case "=" | "<=>":
-            return columns.low(operator.le, key.data) & columns.high(operator.ge, key.data)
-        case "!=" if key.tie == 0:
-            return columns.low(operator.ne, key.data) | columns.high(operator.ne, key.data)
-    return columns.each(MAYBE)
+def _overlap(columns: Bounds, start: bytes, stop: bytes | None) -> BoolArray:
+    """Return MAYBE where keys from ``start`` to below ``stop`` may lie between the bounds."""
+    verdict = columns.each(MAYBE)
+    if start:
+        verdict &= columns.high(operator.ge, start)
+    if stop is not None:
+        verdict &= columns.low(operator.lt, stop)
+    return verdict
 
 
 def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
@@ -519,42 +506,3 @@ def _not_in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.Data
     low, high = columns.min.keys, columns.max.keys
     same = pc.and_(pc.equal(low, high), pc.is_in(low, value_set=pa.array(keys, pa.binary())))
     return np.asarray(columns.has_values & known_or_true(pc.invert(same)), dtype=np.bool_)
-
-
-def _text_verdict(columns: Bounds, op: str, value: object, type: pa.DataType) -> BoolArray:
-    kind = order.kind_of(type)
-    if kind != "string" and (kind != "binary" or op != "starts with"):
-        raise ValueError(f"{op} needs a text column, got type {type}")
-    if op == "starts with":
-        return _prefix_verdict(columns, order.compare_key(value, type).data)
-    text = order.compare_key(value, type).data.decode("utf-8")
-    prefix, remainder = split_prefix(parse_like(text))
-    if op == "like":
-        if remainder:
-            return _prefix_verdict(columns, prefix)
-        return _comparison_verdict(columns, "=", order.Key(prefix, 0))
-    if remainder == [None]:
-        return _outside_verdict(columns, prefix)
-    if remainder:
-        return columns.each(MAYBE)
-    return _comparison_verdict(columns, "!=", order.Key(prefix, 0))
-
-
-def _prefix_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
-    """Return MAYBE where a value may start with ``prefix``: keys in [prefix, successor)."""
-    above = order.successor(prefix)
-    verdict = columns.high(operator.ge, prefix)
-    if above is None:
-        return verdict
-    return verdict & columns.low(operator.lt, above)
-
-
-def _outside_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
-    """Return NO where every value starts with ``prefix``."""
-    above = order.successor(prefix)
-    verdict = columns.low(operator.lt, prefix)
-    if above is None:
-        if prefix:
-            return verdict
-        return np.zeros(len(verdict), dtype=np.bool_)
-    return verdict | columns.high(operator.ge, above)

@@ -63,7 +63,7 @@ class KeyRanges:
             raise ValueError(f"{leaf.op} cannot be expressed as ranges of values")
         width = order.key_width(type)
         nulls = leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None)
-        ranges, inexact = _ranges(leaf, type, width)
+        ranges, inexact = ranges_of(leaf, type)
         ends = sorted({end for end in chain.from_iterable(ranges) if end is not None})
         number = {end: at for at, end in enumerate(ends)}
         spans = tuple(
@@ -73,9 +73,14 @@ class KeyRanges:
         return cls(nulls, tuple(ranges), Bounds.from_keys(ends, width), spans, test)
 
 
-def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyRange], bool]:
-    """Return the ranges, and True if they contain values that do not match."""
-    op, value = leaf.op, leaf.value
+def ranges_of(leaf: Leaf, type: pa.DataType) -> tuple[list[KeyRange], bool]:
+    """Return the sorted, disjoint ranges of the values that match a leaf, and True if they contain
+    other values. The operator is one of :data:`OPS`.
+
+    >>> ranges_of(Leaf("city", "not like", "Os%"), pa.string())
+    ([(b'', b'Os'), (b'Ot', None)], False)
+    """
+    op, value, width = leaf.op, leaf.value, order.key_width(type)
     if op == "is not null":
         return _ALL, False
     if op in ("in", "not in"):
