@@ -146,10 +146,10 @@ def measured(groups: int, keys: int, seed: int, times: int, *, is_ordered: bool)
     truth = group_of(asked, groups, keys, is_ordered=is_ordered)
 
     def figure(name: str, data: bytes, index: KeyIndex, count: int) -> Line:
+        part = index.opened(memoryview(data))
+
         def look_up() -> Candidates:
-            return index.locate(
-                memoryview(data), texts.slice(0, count), hashes.take(np.arange(count))
-            )
+            return index.locate(part, texts.slice(0, count), hashes.take(np.arange(count)))
 
         found = look_up()
         right = np.zeros(count, np.bool_)

@@ -66,8 +66,6 @@ Pairs = tuple[Int64Array, Int64Array]
 """Keys and entries to compare, int64[p] each."""
 
 TREE, LIST, NONE = "tree", "list", "none"
-OPENED_MAX = 64
-"""Cached key parts. A table has only a few."""
 _KEYS_PER_THREAD_MIN = 4096
 """Threads do not pay for fewer keys."""
 
@@ -101,7 +99,7 @@ class BloomKeyIndex(KeyIndex):
             fpp: False-positive probability of each filter, in (0, 1).
             ranges: Search structure for ranges in lookups: TREE, LIST, or NONE to probe filters
                 only.
-            caching: "true" to cache opened key parts.
+            caching: "true" to verify and decode a key part once, when it is opened.
             threads: Number of threads for a lookup.
             pairs: Number of pairs (key, filter) that a thread holds in memory at a time.
         """
@@ -113,7 +111,7 @@ class BloomKeyIndex(KeyIndex):
         self._fpp = options.probability("fpp", fpp)
         self._threads = options.whole_number("threads", threads)
         self._pairs = options.whole_number("pairs", pairs)
-        self._readers = _ReaderCache(OPENED_MAX * (caching == "true"))
+        self._is_cached = caching == "true"
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`. O(n).
@@ -131,9 +129,20 @@ class BloomKeyIndex(KeyIndex):
             _KeyPart(groups, present, blocks, low, high, np.frombuffer(filters, np.uint8))
         )
 
-    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate`. Verifies the whole key part on first use."""
-        reader = self._readers.get(key_part, self._ranges)
+    def opened(self, key_part: bytes | memoryview) -> bytes | memoryview | _Reader:
+        """See :meth:`indexes.base.KeyIndex.opened`. Verifies and decodes the whole key part."""
+        return self._reader(key_part) if self._is_cached else key_part
+
+    def _reader(self, key_part: bytes | memoryview | _Reader) -> _Reader:
+        if isinstance(key_part, _Reader):
+            return key_part
+        return _Reader.open(key_part, self._ranges)
+
+    def locate(
+        self, key_part: bytes | memoryview | _Reader, keys: pa.Array, hashes: KeyHashes
+    ) -> Candidates:
+        """See :meth:`indexes.base.KeyIndex.locate`."""
+        reader = self._reader(key_part)
         ranks = reader.ranks(keys)
         return self._filter_pairs(
             reader, hashes, reader.counts(ranks), lambda at: reader.stab(ranks[at])
@@ -141,7 +150,7 @@ class BloomKeyIndex(KeyIndex):
 
     def locate_within(
         self,
-        key_part: bytes | memoryview,
+        key_part: bytes | memoryview | _Reader,
         keys: pa.Array,
         hashes: KeyHashes,
         key_place: Int64Array,
@@ -153,7 +162,7 @@ class BloomKeyIndex(KeyIndex):
         only with the entries of its partition. Many partitions with the same keys are then as cheap
         as one.
         """
-        reader = self._readers.get(key_part, self._ranges)
+        reader = self._reader(key_part)
         ranks = reader.ranks(keys)
         within = _PartitionPairs.create(reader, ranks, key_place, group_place[reader.part.group])
         return self._filter_pairs(
@@ -358,34 +367,6 @@ def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
     cuts = np.unique(ends.searchsorted(np.arange(pairs, int(ends[-1]), pairs), "right"))
     cuts = cuts[(cuts > 0) & (cuts < len(counts))].tolist()
     return [slice(start, stop) for start, stop in pairwise([0, *cuts, len(counts)])]
-
-
-class _ReaderCache:
-    """Cache of opened key parts, keyed by the address of their immutable bytes.
-
-    It has no lock, because a forked child might inherit a locked one. Each dict operation is
-    atomic.
-    """
-
-    def __init__(self, size_max: int) -> None:
-        self._size_max = size_max
-        self._by_address: dict[tuple[int, int, int], tuple[object, _Reader]] = {}
-        """Most recently used last."""
-
-    def get(self, key_part: bytes | memoryview, ranges: str) -> _Reader:
-        """Return the opened key part, verified now or earlier. Raises ValueError."""
-        view = memoryview(key_part).cast("B")
-        if not self._size_max or not view.readonly or not len(view):
-            return _Reader.open(view, ranges)
-        key = id(view.obj), int(np.frombuffer(view, np.uint8).ctypes.data), len(view)
-        cached = self._by_address.pop(key, None)
-        if cached is None:
-            # Keep the object alive, so that its address is not reused.
-            cached = (view.obj, _Reader.open(view, ranges))
-        self._by_address[key] = cached
-        for evicted in list(self._by_address)[: -self._size_max]:
-            self._by_address.pop(evicted, None)
-        return cached[1]
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:

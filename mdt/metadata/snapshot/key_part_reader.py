@@ -20,7 +20,7 @@ class KeyPartReader:
     def __init__(self, objects: ObjectReader) -> None:
         self._objects = objects
         self._payloads: Recent[ObjectRange, pa.Buffer] = Recent(KEY_PARTS_OPEN_MAX)
-        self._opened: Recent[tuple[str, ObjectRange], Any] = Recent(KEY_PARTS_OPEN_MAX)
+        self._opened: Recent[tuple[str, object], Any] = Recent(KEY_PARTS_OPEN_MAX)
 
     def payload(self, key_part: KeyPart) -> bytes | pa.Buffer:
         """Return the bytes of a key part, which verify themselves when parsed.
@@ -38,10 +38,7 @@ class KeyPartReader:
 
         Raises ValueError or Corrupt.
         """
-        stored = key_part.stored
-        opened = None if stored is None else self._opened.get((index.name, stored))
-        if opened is None:
-            opened = index.opened(memoryview(self.payload(key_part)))
-            if stored is not None:
-                self._opened.put((index.name, stored), opened)
-        return opened
+        return self._opened.made(
+            (index.name, key_part.stored or key_part.payload),
+            lambda: index.opened(memoryview(self.payload(key_part))),
+        )
