@@ -150,8 +150,9 @@ def tagged_blocks(
             ]
             yield encode_block(_head(None, None, entries, [], None), undealt, _NOT_BUCKETED)
             rows = rows.filter(pa.array(is_dealt))
-        for place, number, place_rows in _by_place(rows):
-            for counted, marks, cut in _cut_place(place_rows, key):
+        rows, places = tasks.by_place(rows)
+        for place, number, at in places:
+            for counted, marks, cut in _cut_place(rows[at], key):
                 origin = None if part is None else [part, next(numbers)]
                 yield encode_block(_head(place, number, counted, marks, origin), cut)
 
@@ -165,26 +166,6 @@ def _head(
 ) -> dict[str, Any]:
     encoded = [b64encode(mark).decode() for mark in marks]
     return {"place": place, "number": number, "counts": counts, "marks": encoded, "from": origin}
-
-
-def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
-    """Yield (place, file group, rows) in the order of the input. No entry is empty."""
-    is_insert = rows["__mdt_kind"].to_numpy() == INSERT
-    paths = rows["__mdt_partition"].combine_chunks().dictionary_encode()
-    code = np.where(is_insert, paths.indices.to_numpy(zero_copy_only=False), -1)
-    group = rows["__mdt_group"].to_numpy()
-    if len(rows) and (code == code[0]).all() and (group == group[0]).all():
-        yield "" if code[0] < 0 else paths.dictionary[int(code[0])].as_py(), int(group[0]), rows
-        return
-    order = np.lexsort((group, code))
-    code, group = code[order], group[order]
-    cuts = np.flatnonzero((np.diff(code) != 0) | (np.diff(group) != 0)) + 1
-    if len(cuts):
-        rows = rows.take(pa.array(order))
-    for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
-        if end > start:
-            place = "" if code[start] < 0 else paths.dictionary[int(code[start])].as_py()
-            yield place, int(group[start]), rows.slice(start, end - start)
 
 
 def _cut_place(

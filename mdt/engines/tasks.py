@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import numbers, one_array
 from indexes.base import Int64Array, KeyHashes
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
@@ -398,34 +398,43 @@ def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -
     )
 
 
+def by_place(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, int, slice]]]:
+    """Return tagged rows sorted by their place, and (place, file group, rows) of each place.
+
+    The rows of a place keep their order.
+    """
+    is_insert = rows["__mdt_kind"].to_numpy() == INSERT
+    paths = rows["__mdt_partition"].combine_chunks().dictionary_encode()
+    code = np.where(is_insert, paths.indices.to_numpy(zero_copy_only=False), -1)
+    group = rows["__mdt_group"].to_numpy()
+    order = np.lexsort((group, code))
+    code, group = code[order], group[order]
+    is_first = (np.diff(code, prepend=-2) != 0) | (np.diff(group, prepend=0) != 0)
+    starts = np.flatnonzero(is_first).tolist()
+    if len(starts) > 1:
+        rows = rows.take(pa.array(order))
+    names = [*paths.dictionary.to_pylist(), ""]  # code -1
+    places = [
+        (names[code[start]], int(group[start]), slice(start, end))
+        for start, end in pairwise([*starts, len(rows)])
+    ]
+    return rows, places
+
+
 def assign_buckets(
     assignment: BucketAssignment, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that belong to a bucket, with its number, for engines without native shuffles.
     O(n log n) for a batch of n rows.
     """
-    places = {(row["place"], row["number"]): row for row in assignment.places.to_pylist()}
+    entries = {(row["place"], row["number"]): row for row in assignment.places.to_pylist()}
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        table = table.filter(pc.less(table["__mdt_kind"], DROPPED)).combine_chunks()
-        if not len(table):
-            continue
-        place = pc.if_else(pc.equal(table["__mdt_kind"], INSERT), table["__mdt_partition"], "")
-        names = one_array(place).dictionary_encode()
-        codes, groups = numbers(pc.fill_null(names.indices, -1)), numbers(table["__mdt_group"])
-        order = np.lexsort((groups, codes))  # stable: keeps the order of rows within a place
-        table, codes, groups = table.take(pa.array(order)), codes[order], groups[order]
+        table, places = by_place(table.filter(pc.less(table["__mdt_kind"], DROPPED)))
         bucket = np.full(len(table), -1, np.int32)
-        edges = np.flatnonzero(
-            np.concatenate([[True], (np.diff(codes) != 0) | (np.diff(groups) != 0), [True]])
-        )
-        paths = names.dictionary.to_pylist()
-        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            path = paths[codes[start]] if codes[start] >= 0 else None
-            if entry := places.get((path, int(groups[start]))):
-                bucket[start:stop] = _bucket_of_rows(
-                    assignment, table.slice(start, stop - start), entry
-                )
+        for place, number, at in places:
+            if entry := entries.get((place, number)):
+                bucket[at] = _bucket_of_rows(assignment, table[at], entry)
         assigned = table.append_column(BUCKET, pa.array(bucket))
         yield from assigned.filter(pa.array(bucket >= 0)).to_batches()
 
@@ -438,13 +447,9 @@ def _bucket_of_rows(
     """
     takers = np.array(place["takers"], np.int32)
     if not place["bounds"]:
-        return takers[:1]
-    return takers[
-        _bounds_before(
-            pa.array(place["bounds"], pa.binary()),
-            sort_keys(rows, assignment.key).cast(pa.binary()),
-        )
-    ]
+        return takers
+    keys = sort_keys(rows, assignment.key).cast(pa.binary())
+    return takers[_bounds_before(pa.array(place["bounds"], pa.binary()), keys)]
 
 
 def _bounds_before(bounds: pa.Array, keys: pa.Array) -> Int64Array:
