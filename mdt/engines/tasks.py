@@ -7,7 +7,7 @@ table at the transaction's snapshot, and its process caches it for the next task
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -44,6 +44,7 @@ from mdt.write.summarize import store_summary
 from mdt.write.transfer import encode
 
 B = TypeVar("B", pa.Table, pa.RecordBatch)
+F = TypeVar("F")
 
 INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT, BURIED = range(11)
 """Kinds of tagged rows. RETURN: an insert whose key has a deleted row in the table. DELETE: the old
@@ -177,36 +178,40 @@ def _metadata(
     )
 
 
-def cached_metadata(source: Source, *, anew: bool = False) -> Metadata:
-    """Return this worker's cached metadata of a table, at any state. ``anew``: read it from storage
-    again, because the cache may belong to an older copy.
+def open_at(source: Source, find: Callable[[Metadata], F | None]) -> tuple[Metadata, F]:
+    """Return this worker's cached metadata of a table, and what ``find`` finds there.
+
+    If ``find`` raises an error or returns None, the metadata may belong to an older copy of the
+    table, which is then opened again. Raises Unsupported if this worker finds another table than
+    the driver, or none.
     """
-    if anew:
-        _metadata.cache_clear()
-    return _metadata(source.url, source.table_id, source.options, source.storage_options)
+    place = source.url, source.table_id, source.options, source.storage_options
+    metadata = _metadata(*place)
+    with suppress(MdtError):
+        found = find(metadata)
+        if found is not None:
+            return metadata, found
+    _metadata.cache_clear()
+    metadata = _metadata(*place)
+    try:
+        found = find(metadata)
+    except Invalid as error:
+        raise _table_not_found(source) from error
+    if found is None:
+        raise _table_not_found(source)
+    return metadata, found
 
 
 def open_table(source: Source) -> tuple[Metadata, Snapshot]:
-    """Return the table at the transaction's snapshot.
-
-    If the cached metadata do not lead to this snapshot, the table is opened again before an error
-    is raised. Raises Unsupported if this worker finds another table, or none.
-    """
+    """Return the table at the transaction's snapshot. Raises as :func:`open_at`."""
     if isinstance(source, InProcessSource):
         return source.metadata, source.snapshot
-    metadata = cached_metadata(source)
-    with suppress(MdtError):
+
+    def snapshot_of(metadata: Metadata) -> Snapshot | None:
         snapshot = metadata.at(source.seq, source.checkpoint_seq)
-        if source.is_of(snapshot):
-            return metadata, snapshot
-    metadata = cached_metadata(source, anew=True)
-    try:
-        snapshot = metadata.at(source.seq, source.checkpoint_seq)
-    except Invalid as error:
-        raise table_not_found(source) from error
-    if not source.is_of(snapshot):
-        raise table_not_found(source)
-    return metadata, snapshot
+        return snapshot if source.is_of(snapshot) else None
+
+    return open_at(source, snapshot_of)
 
 
 def job_of(source: Source, claim: Claim, attempt: int) -> WriteJob:
@@ -215,7 +220,7 @@ def job_of(source: Source, claim: Claim, attempt: int) -> WriteJob:
     return WriteJob.for_claim(*open_table(source), options, attempted)
 
 
-def table_not_found(source: Source) -> Unsupported:
+def _table_not_found(source: Source) -> Unsupported:
     """Return the error of a worker that finds another table than the driver, or none."""
     return Unsupported(
         f"a worker cannot find the driver's table at {source.url}",

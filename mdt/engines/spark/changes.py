@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,7 +27,7 @@ from mdt.engines.spark.private import map_in_arrow, spark_schema
 from mdt.engines.spark.schema import in_micros
 from mdt.engines.spark.session import classic
 from mdt.engines.tasks import Source, source_of
-from mdt.errors import Invalid, MdtError, Missing
+from mdt.errors import Missing
 from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.log import codec
 from mdt.metadata.metadata import Metadata
@@ -212,22 +211,9 @@ class _ChangesSource:
 def _open_range(place: _ChangesSource) -> tuple[Metadata, HistoryRange]:
     """Return the table and its changes, both cached by the worker.
 
-    If the cached metadata do not lead to this range, the table is opened again before an error is
-    raised. Raises Expired if the range was cleaned, Unsupported if this worker finds another table,
-    or none.
+    Raises Expired if the range was cleaned, and otherwise as :func:`mdt.engines.tasks.open_at`.
     """
-    metadata, history = tasks.cached_metadata(place.source), None
-    with suppress(MdtError):
-        history = place.range_of(metadata)
-    if history is None:
-        metadata = tasks.cached_metadata(place.source, anew=True)
-        try:
-            history = place.range_of(metadata)
-        except Invalid as error:
-            raise tasks.table_not_found(place.source) from error
-    if history is None:
-        raise tasks.table_not_found(place.source)
-    return metadata, history
+    return tasks.open_at(place.source, place.range_of)
 
 
 def _read(
