@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,8 @@ from mdt.engines.tasks import (
     RETURN,
     UPDATE,
     Source,
+    hash_rows,
+    of_part,
     open_table,
     tagged_rows,
     without_data,
@@ -56,10 +59,7 @@ def tag_merged(
     ``keeps_pairs``: also yield the locations of matched rows without a clause that holds. Raises
     Invalid for rows of this part as :meth:`mdt.write.merge.Merge.prepare` does.
     """
-    additions = [batch for batch in batches if batch.num_rows]
-    if additions:
-        for part in _tag_merged(request, keeps_pairs, source, pa.Table.from_batches(additions)):
-            yield from part.to_batches()
+    return of_part(partial(_tag_merged, request, keeps_pairs, source), batches)
 
 
 def _tag_merged(
@@ -129,10 +129,7 @@ def tag_alone(
     """Yield the rows of the table without a match in the source, tagged with CONTROL columns.
     ``columns``: of the source. The batches are FILES.
     """
-    files = [batch for batch in batches if batch.num_rows]
-    if files:
-        for part in _tag_alone(request, columns, source, pa.Table.from_batches(files)):
-            yield from part.to_batches()
+    return of_part(partial(_tag_alone, request, columns, source), batches)
 
 
 def _tag_alone(
@@ -229,13 +226,5 @@ def _absent_keys(snapshot: Snapshot, decided: MergeOutcome) -> Iterator[pa.Table
                 ~(np.isin(hashes.hi, written[path].hi) & np.isin(hashes.lo, written[path].lo))
             )
         if len(hashes):
-            words: Sequence[Int64Array] = (hashes.hi.view(np.int64), hashes.lo.view(np.int64))
-            yield without_data(
-                definition.schema,
-                ABSENT,
-                __mdt_partition=[path] * len(hashes),
-                __mdt_group=np.full(len(hashes), -1),
-                __mdt_segment=words[0],
-                __mdt_position=words[1],
-                __mdt_n=np.zeros(len(hashes), np.int64),
-            )
+            partition = [path] * len(hashes)
+            yield hash_rows(definition.schema, ABSENT, hashes, __mdt_partition=partition)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -289,23 +290,32 @@ def tag(
     """Yield the rows of a part as ``rule`` decides, with CONTROL columns. Equal keys must be in the
     same part.
     """
+    return of_part(partial(_tag, rule, source), batches)
+
+
+def of_part(
+    function: Callable[[pa.Table], Iterator[pa.Table]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that ``function`` makes of all rows of a part, nothing for a part without
+    rows.
+    """
     nonempty = [batch for batch in batches if batch.num_rows]
     if nonempty:
-        for part in _tag(rule, source, nonempty):
-            yield from part.to_batches()
+        for table in function(pa.Table.from_batches(nonempty)):
+            yield from table.to_batches()
 
 
-def _tag(rule: Rule, source: Source, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _tag(rule: Rule, source: Source, rows: pa.Table) -> Iterator[pa.Table]:
     metadata, snapshot = open_table(source)
     definition = snapshot.definition
-    batch = rule.batch(pa.Table.from_batches(batches), definition, numbered=False)
+    batch = rule.batch(rows, definition, numbered=False)
     outcome = rule.outcome(metadata, snapshot, batch)
     batch, places, columns = outcome.batch, outcome.places, rule.columns(definition)
     names, old_partitions = partition_names(batch), snapshot.file_groups.partitions(places.group)
     missing = outcome.missing
     yield hash_rows(columns, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing])
     yield tombstone_rows(columns, outcome.tombstones)
-    rows: KeyedRows = replace(batch, table=batch.table.select(columns.names))
+    written: KeyedRows = replace(batch, table=batch.table.select(columns.names))
     kinds = (
         (INSERT, outcome.inserts, names),
         (RETURN, outcome.returns, names),
@@ -314,7 +324,7 @@ def _tag(rule: Rule, source: Source, batches: Sequence[pa.RecordBatch]) -> Itera
         (FURTHER, outcome.ends, old_partitions),
     )
     for kind, entries, partition in kinds:
-        yield tagged_rows(rows, places, entries, kind, np.asarray(partition))
+        yield tagged_rows(written, places, entries, kind, np.asarray(partition))
     late, n = np.unique(outcome.located.group[outcome.late], return_counts=True)
     # Group -1: rows that are older than the delete of their key.
     groups, counts = [*late, REPEATED], [*n, outcome.repeated]
