@@ -53,12 +53,13 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
+import numpy.typing as npt
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -356,9 +357,9 @@ def _reply(
         | bool(listing.figures) << 2
         | (not is_known and not with_snapshot) << 3
     )
-    parts = [np.array([number, flags, count], "<i4").tobytes()]
+    parts = [_encode("<i4", [number, flags, count])]
     if keep is not None:
-        parts.append(np.asarray(keep, "<i4").tobytes())
+        parts.append(_encode("<i4", keep))
     if bitmaps is not None:
         parts.append(_encode_bitmaps(bitmaps))
     if listing.figures:
@@ -370,28 +371,35 @@ def _reply(
     return _encode_reply(b"".join(parts))
 
 
+def _encode(dtype: str, *parts: npt.ArrayLike) -> bytes:
+    """Encode the numbers of all parts."""
+    return b"".join(np.asarray(part, dtype).tobytes() for part in parts)
+
+
+def _encode_texts(texts: Iterable[str]) -> bytes:
+    """Encode texts as UTF-8 after their ends."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    return b"".join((_encode("<i4", ends), *encoded))
+
+
 def _encode_bitmaps(bitmaps: Sequence[bytes | None]) -> bytes:
     """Encode bitmaps after their lengths, -1 for none."""
-    lengths = np.array([-1 if bitmap is None else len(bitmap) for bitmap in bitmaps], "<i4")
-    return b"".join((lengths.tobytes(), *(bitmap for bitmap in bitmaps if bitmap is not None)))
+    lengths = [-1 if bitmap is None else len(bitmap) for bitmap in bitmaps]
+    return b"".join((_encode("<i4", lengths), *(bitmap for bitmap in bitmaps if bitmap)))
 
 
 def _encode_dead_rows(rows: DeadRows) -> bytes:
     """Encode the deleted rows of m files in the format of the module's docstring."""
-    uris = [uri.encode() for uri, _ in rows.objects]
     return b"".join(
         (
             _encode_bitmaps(rows.bitmaps),
-            np.asarray(rows.object, "<i4").tobytes(),
-            np.asarray(rows.offset, "<i8").tobytes(),
-            *(
-                np.asarray(numbers, "<u4").tobytes()
-                for numbers in (rows.length, rows.crc, rows.rows)
-            ),
-            np.array([len(uris)], "<i4").tobytes(),
-            np.array([size for _, size in rows.objects], "<i8").tobytes(),
-            _encode_ends(uris),
-            *uris,
+            _encode("<i4", rows.object),
+            _encode("<i8", rows.offset),
+            _encode("<u4", rows.length, rows.crc, rows.rows),
+            _encode("<i4", [len(rows.objects)]),
+            _encode("<i8", [size for _, size in rows.objects]),
+            _encode_texts(uri for uri, _ in rows.objects),
         )
     )
 
@@ -407,48 +415,32 @@ def _encode_reply(body: bytes) -> bytes:
 
 def _encode_figures(figures: Sequence[Figure]) -> bytes:
     """Encode n figures."""
-    names = [figure.name.encode() for figure in figures]
     return b"".join(
         (
-            np.array([len(figures)], "<i4").tobytes(),
-            np.array([figure.number for figure in figures], "<i8").tobytes(),
-            np.array([_UNITS.index(figure.unit) for figure in figures], "<i4").tobytes(),
-            _encode_ends(names),
-            *names,
+            _encode("<i4", [len(figures)]),
+            _encode("<i8", [figure.number for figure in figures]),
+            _encode("<i4", [_UNITS.index(figure.unit) for figure in figures]),
+            _encode_texts(figure.name for figure in figures),
         )
     )
 
 
 def _encode_snapshot(files: NativeFiles) -> bytes:
     """Encode n files. O(n)."""
-    uris = [uri.encode() for uri in files.uris]
     return b"".join(
         (
-            np.array([len(files)], "<i4").tobytes(),
-            *(
-                np.asarray(numbers, "<i8").tobytes()
-                for numbers in (files.sizes, files.offsets, files.file_sizes)
-            ),
-            np.asarray(files.footer_sizes, "<i4").tobytes(),
-            np.asarray(files.footer_crcs, "<u4").tobytes(),
-            np.asarray(files.versions, "<i4").tobytes(),
-            np.asarray(files.has_dead, "<i4").tobytes(),
-            _encode_ends(uris),
-            *uris,
+            _encode("<i4", [len(files)]),
+            _encode("<i8", files.sizes, files.offsets, files.file_sizes),
+            _encode("<i4", files.footer_sizes),
+            _encode("<u4", files.footer_crcs),
+            _encode("<i4", files.versions, files.has_dead),
+            _encode_texts(files.uris),
         )
     )
 
 
 def _encode_changes(number: int, changes: Changes) -> bytes:
     """Encode the changes since the version with this number."""
-    gone, dead = (np.asarray(at, "<i4") for at in (changes.gone, changes.dead))
-    has_dead = np.asarray(changes.has_dead, "<i4")
-    heads = [np.array(values, "<i4") for values in ([number, len(gone)], [len(dead)])]
-    return b"".join(
-        part.tobytes() for part in (heads[0], gone, heads[1], dead, has_dead)
-    ) + _encode_snapshot(changes.added)
-
-
-def _encode_ends(texts: Sequence[bytes]) -> bytes:
-    """Return the end offsets of concatenated ``texts``, as int32 bytes."""
-    return np.cumsum([len(text) for text in texts], dtype=np.int64).astype("<i4").tobytes()
+    gone, dead = changes.gone, changes.dead
+    counted = [number, len(gone)], gone, [len(dead)], dead, changes.has_dead
+    return _encode("<i4", *counted) + _encode_snapshot(changes.added)
