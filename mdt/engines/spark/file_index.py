@@ -49,10 +49,8 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile  # noqa: TID251 - passes large bytes to py4j
-import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -83,7 +81,6 @@ _INLINE_BYTES_MAX = 1 << 16
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
 _IN_PROCESS = "read in process: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
 _UNITS = ("", "bytes")  # of figures, in the JVM's numbering
-_FILE_LISTS_MIN = 2
 _FILE_LISTS_MAX = 4  # recent versions; the JVM's follow-up requests come soon after a listing
 _VERSION_NUMBERS_MAX = 4096  # more versions than are committed while a query is planned
 
@@ -197,6 +194,13 @@ def _require_own_reader(spark: SparkSession) -> None:
             )
 
 
+def list_size(files: int, lists_max: int) -> int:
+    """Return the size of a list of files in a cache with the limit LISTED_FILES_MAX, so that it
+    holds at least the last two lists and at most ``lists_max``.
+    """
+    return min(max(files, LISTED_FILES_MAX // lists_max), LISTED_FILES_MAX // 2)
+
+
 class _Planner:
     """The Python half of a relation: the java.util.function.Function that ``MdtFileIndex`` calls.
 
@@ -212,9 +216,8 @@ class _Planner:
         self._columns = columns
         self._root_uri = root_uri
         self._numbers: Recent[Hashable, int] = Recent(_VERSION_NUMBERS_MAX)
-        self._files: OrderedDict[int, Files] = OrderedDict()
+        self._files: Recent[int, Files] = Recent(LISTED_FILES_MAX)
         self._next_number = itertools.count().__next__
-        self._lock = threading.Lock()
         self.number = next(session().numbers)
         planners = _planners()
         with planners.lock:
@@ -239,10 +242,10 @@ class _Planner:
         if request.get("explain"):
             self.lister.explain(request["query"], request["explain"])
         listing = self._list(request["query"], request["filters"], request.get("rows"))
-        number = self._number(listing.version)
+        number, files = self._number(listing.version), listing.files
         is_known = number in request["known"]
-        changes = None if is_known else self._changes(listing.files, request["known"])
-        self._keep(number, listing.files)
+        changes = None if is_known else self._changes(files, request["known"])
+        self._files.made(number, lambda: files, list_size(len(files), _FILE_LISTS_MAX))
         return _reply(number, listing, is_known=is_known, changes=changes)
 
     def answer_question(self, request: Mapping[str, Any]) -> Any:
@@ -264,34 +267,18 @@ class _Planner:
         """Return (version, changes) for a version that the JVM has, or None if no difference is
         known.
         """
-        with self._lock:
-            candidates = [
-                (number, self._files[number])
-                for number in sorted(numbers, reverse=True)
-                if number in self._files
-            ]
-        for number, before in candidates:
-            changes = files.since(before)
+        for number in sorted(numbers, reverse=True):
+            before = self._files.get(number)
+            changes = None if before is None else files.since(before)
             if changes is not None:
                 return number, changes
         return None
-
-    def _keep(self, number: int, files: Files) -> None:
-        with self._lock:
-            self._files[number] = files
-            self._files.move_to_end(number)
-            most = max(
-                _FILE_LISTS_MIN, min(_FILE_LISTS_MAX, LISTED_FILES_MAX // max(1, len(files)))
-            )
-            while len(self._files) > most:
-                self._files.popitem(last=False)
 
     def _files_of(self, number: int, query: str) -> Files:
         """Return the files of a version that was listed for a query. Raises Conflict if the query
         is now pinned to another version.
         """
-        with self._lock:
-            files = self._files.get(number)
+        files = self._files.get(number)
         if files is not None:
             return files
         listing = self.lister.list(query, And(()))

@@ -6,7 +6,6 @@ A single relation reads base files and the data blocks inside log files, all wit
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.failures import restore_in_queries
-from mdt.engines.spark.file_index import Lister, another_frame, relation
+from mdt.engines.spark.file_index import Lister, another_frame, list_size, relation
 from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import spark_schema
@@ -55,7 +54,6 @@ from mdt.stores.storage import Storage
 View = Callable[[Snapshot], Snapshot]
 
 _VIEWS_MAX = 8
-_VIEWS_MIN = 2
 _PLANS_MAX = 4
 _DISTINCT_MAX = 256
 _BEHIND_MIN = 0.1
@@ -106,10 +104,7 @@ class Relations:
     """
 
     def __init__(self) -> None:
-        self._frames: OrderedDict[Hashable, tuple[TableDefinition, private.ReplannedFrame]] = (
-            OrderedDict()
-        )
-        self._lock = Lock()
+        self._frames: Recent[Hashable, _CachedFrame] = Recent(RELATIONS_OF_TABLE_MAX)
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -125,28 +120,28 @@ class Relations:
         ``make``. ``definition``: of the table now.
         """
         key = name(spark), how
-        with self._lock:
-            cached = self._frames.get(key)
-            if cached is not None:
-                self._frames.move_to_end(key)
-        if cached is not None and cached[0] == definition:
-            return another_frame(spark, cached[1])
+        cached = self._frames.get(key)
+        if cached is not None and cached.definition == definition:
+            return another_frame(spark, cached.frame)
         relation = make()
-        with self._lock:
-            self._frames[key] = definition, relation
-            while len(self._frames) > RELATIONS_OF_TABLE_MAX:
-                self._frames.popitem(last=False)
+        self._frames.drop(key)
+        self._frames.put(key, _CachedFrame(key, definition, relation))
         return relation
 
     def forget_stopped(self) -> None:
         """Remove the relations of stopped sessions."""
-        with self._lock:
-            for key in [
-                key
-                for key, (_, frame) in self._frames.items()
-                if private.is_stopped(frame.sparkSession)
-            ]:
-                del self._frames[key]
+        for cached in self._frames.values():
+            if private.is_stopped(cached.frame.sparkSession):
+                self._frames.drop(cached.key)
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedFrame:
+    """A relation and the definition of its table when it was made."""
+
+    key: Hashable
+    definition: TableDefinition
+    frame: private.ReplannedFrame
 
 
 def read_footers(
@@ -325,7 +320,7 @@ class _TableLister(Lister):
         self.definition: TableDefinition | None = None
         self.log: Callable[[str], object] | None = None
         self._queries: dict[str, _Query] = {}
-        self._views: OrderedDict[tuple[object, ...], SnapshotFiles] = OrderedDict()
+        self._views: Recent[tuple[object, ...], SnapshotFiles] = Recent(LISTED_FILES_MAX)
         self._plans: Recent[tuple[object, ...], ScanPlan] = Recent(_PLANS_MAX)
         self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_PLANS_MAX)
         self._distinct_values: Recent[tuple[object, ...], int] = Recent(_DISTINCT_MAX)
@@ -519,16 +514,13 @@ class _TableLister(Lister):
             key = *snapshot.cache_key, refers
             view = self._views.get(key)
             if view is None:
-                view = self._views[key] = SnapshotFiles(
+                view = SnapshotFiles(
                     snapshot,
                     self.metadata.storage,
                     compares=self.footer_bytes > 0 or not self.is_far,
                     refers=refers,
                 )
-            self._views.move_to_end(key)
-            most = max(_VIEWS_MIN, min(_VIEWS_MAX, LISTED_FILES_MAX // max(1, len(view.numbers))))
-            while len(self._views) > most:
-                self._views.popitem(last=False)
+                self._views.put(key, view, list_size(len(view.numbers), _VIEWS_MAX))
             return view
 
     def plan(self, query: _Query, predicate: Predicate) -> ScanPlan:

@@ -314,8 +314,8 @@ def test_few_tables_and_files_stay_open(spark, path, tmp_path, monkeypatch):
 
 
 def test_few_versions_of_a_long_list_are_remembered(spark, path, monkeypatch):
-    monkeypatch.setattr(frames, "LISTED_FILES_MAX", 1)
-    monkeypatch.setattr(file_index, "LISTED_FILES_MAX", 1)
+    monkeypatch.setattr(frames, "LISTED_FILES_MAX", 2)
+    monkeypatch.setattr(file_index, "LISTED_FILES_MAX", 2)
     table = made(path)
     for number in range(1, 7):
         table.insert(rows(range(10 * number, 10 * number + 10)))
