@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ from mdt.engines.blocks import (
     tagged_blocks,
 )
 from mdt.engines.engine import BatchFunction, BucketAssignment, ResultFunction, S, T
-from mdt.engines.results import TASKS_PER_PROCESSOR
+from mdt.engines.results import shares
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import (
@@ -95,11 +94,9 @@ class SparkEngine:
 
     def distribute(self, table: pa.Table) -> Rows:
         """Return the rows of ``table`` in a few partitions per processor."""
-        parts = max(1, min(len(table), TASKS_PER_PROCESSOR * self.processors))
-        ends = [len(table) * (part + 1) // parts for part in range(parts)]
-        slices = [table.slice(start, end - start) for start, end in pairwise([0, *ends])]
+        slices = shares(self, table)
         blocks = [encode_block({"from": [part, 0]}, rows) for part, rows in enumerate(slices)]
-        return self.session.sparkContext.parallelize(blocks, parts)
+        return self.session.sparkContext.parallelize(blocks, max(1, len(blocks)))
 
     def union(self, first: Rows, second: Rows) -> Rows:
         """Return the rows of both inputs."""
