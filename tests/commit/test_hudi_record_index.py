@@ -30,7 +30,7 @@ from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.keys import key_changes as key_changes_module
 from mdt.metadata.keys.key_changes import key_changes, live_locations
 from mdt.metadata.metadata import Metadata
-from mdt.services.checking import hudi_listing, hudi_locations
+from mdt.services.checking import hudi_indexes, hudi_listing
 from mdt.stores.storage import MemoryStorage
 
 FOLDER = ".hoodie/metadata/record_index"
@@ -465,14 +465,14 @@ def test_check_finds_other_locations_and_repair_removes_them():
     stored = storage.read(log)
     storage.replace(log, stored + spoiled)
     [problem] = table.check().problems
-    assert "another file group, or none, for the key" in problem.text and first in problem.text
+    assert problem.text == f"the record index of Hudi has rows without a record: {first!r}"
     storage.replace(log, stored)
     assert table.check().ok
     table.delete({"id": [first]})
     deleting = max(info.path for info in storage.list(FOLDER) if ".log." in info.path)
     storage.replace(deleting, stored)
     [problem] = table.check().problems
-    assert problem.text == f"Hudi's metadata table has the key {first!r}, which no row has"
+    assert problem.text == f"the record index of Hudi has records without a row: {first!r}"
     report = table.repair()
     assert not report.lost and table.check().ok
     table.upsert(rows(random.Random(3), 9))
@@ -577,7 +577,7 @@ def test_a_table_whose_rows_were_deleted_before_the_index_was_made_can_be_checke
 
 def test_a_check_tells_partitions_and_keys_with_slashes_apart():
     rows = pa.table({"partition": ["a", "a/b"], "key": ["b/c", "c"]})
-    assert len(hudi_locations._with_partition(rows).unique()) == 2
+    assert len(hudi_indexes._with_partition(rows).unique()) == 2
 
 
 def test_an_index_of_deleted_keys_alone_is_right():

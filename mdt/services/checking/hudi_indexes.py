@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap
 
 from indexes.arrays import flags, one_array
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import secondary_index_records
 from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.column_statistics import (
     COLUMN_STATS,
     FileColumn,
@@ -36,11 +35,14 @@ from mdt.hudi.read.key_indexes import (
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import FOLDER, HINT, load_metadata_table
 from mdt.importing.imported_storage import ImportedStorage
+from mdt.parquet.segment_rows import live_mask
 from mdt.services.checking.problems import Problem
 from mdt.services.checking.state import TableState
 
 _SHOWN = 3
 """Examples of each kind of contradiction."""
+_BETWEEN = "\0"
+"""Separates a partition and a key, which do not contain it."""
 
 
 class IndexCheck:
@@ -95,10 +97,10 @@ class IndexCheck:
                 self._columns.setdefault((name, column), []).append(_range_of(rows[column]))
         if self._indexes is not None and not self._indexes.problem(RECORD_INDEX):
             columns = [RECORD_KEY, *self._indexes.secondary]
-            live = _live(len(rows), first_row, self._state.snapshot.vector(number))
             part = rows.select([name for name in columns if name in rows.column_names])
-            group = pa.repeat(number, len(rows))
-            self._rows.append(part.append_column("file", group).filter(pa.array(live)))
+            part = part.append_column("file", pa.repeat(number, len(rows)))
+            live = live_mask(len(rows), self._state.snapshot.vector(number), first_row)
+            self._rows.append(part if live is None else part.filter(pa.array(live)))
 
     def lack_rows(self) -> None:
         """Do not compare indexes of rows, because rows cannot be read."""
@@ -114,7 +116,7 @@ class IndexCheck:
         if self._indexes is None or not self._rows:
             return
         rows = pa.concat_tables(self._rows)
-        checks = [(RECORD_INDEX, self._check_record_index(self._indexes, rows))]
+        checks = [(RECORD_INDEX, compare_records(self._indexes, self._locations(rows)))]
         for index in self._indexes.secondary.values():
             if index.column in rows.column_names:
                 values = rows.select([RECORD_KEY, index.column]).rename_columns(["key", "value"])
@@ -150,25 +152,36 @@ class IndexCheck:
                 if outside:
                     yield f"{where} has {outside[0].as_py()!r}"
 
-    def _check_record_index(
-        self, indexes: KeyIndexes, rows: pa.Table
-    ) -> Iterator[tuple[str, pa.Array]]:
-        """Yield each kind of contradiction of the record index, with the record keys."""
+    def _locations(self, rows: pa.Table) -> pa.Table:
+        """Return the key of each row and its file group."""
         snapshot = self._state.snapshot
         files = snapshot.files.take(["partition", "file_id"], np.arange(snapshot.numbered))
-        records = indexes.records(RECORD_INDEX)
-        partition = files["partition"].take(rows["file"])
-        group = pc.binary_join_element_wise(partition, files["file_id"].take(rows["file"]), "/")
-        keys, known = one_array(rows[RECORD_KEY]), one_array(records["key"])
-        if indexes.is_partitioned:
-            keys = pc.binary_join_element_wise(one_array(partition), keys, "/")
-            known = pc.binary_join_element_wise(one_array(records["partition"]), known, "/")
-        place = one_array(pc.index_in(keys, known))
-        yield "rows without a record", keys.filter(place.is_null())
-        named = pc.binary_join_element_wise(records["partition"], records["file_id"], "/")
-        is_elsewhere = one_array(pc.not_equal(named.take(place), group).fill_null(False))
-        yield "rows in another file group than their record says", keys.filter(is_elsewhere)
-        yield "records without a row", known.filter(pc.invert(pc.is_in(known, keys)))
+        return files.take(rows["file"]).append_column("key", rows[RECORD_KEY])
+
+
+def compare_records(indexes: KeyIndexes, rows: pa.Table) -> Iterator[tuple[str, pa.Array]]:
+    """Yield each kind of contradiction of the record index, with the record keys.
+
+    Args:
+        rows: ``key``, ``partition`` and ``file_id`` of all live rows.
+    """
+    records = indexes.records(RECORD_INDEX)
+    keys, known = plain(rows["key"]), plain(records["key"])
+    if indexes.is_partitioned:  # a key may be in several
+        keys, known = (_with_partition(table) for table in (rows, records))
+    place = pc.index_in(keys, known)
+    yield "rows without a record", keys.filter(place.is_null())
+    in_place = [
+        pc.equal(plain(records[name]).take(place), plain(rows[name]))
+        for name in ("partition", "file_id")
+    ]
+    is_elsewhere = pc.and_not(place.is_valid(), pc.and_(*in_place).fill_null(False))
+    yield "rows in another file group than their record says", keys.filter(is_elsewhere)
+    yield "records without a row", known.filter(pc.invert(pc.is_in(known, keys)))
+
+
+def _with_partition(rows: pa.Table) -> pa.Array:
+    return pc.binary_join_element_wise(plain(rows["partition"]), plain(rows["key"]), _BETWEEN)
 
 
 def compare_values(
@@ -188,7 +201,7 @@ def compare_values(
 
 
 def _examples(texts: Any) -> str:
-    shown = ", ".join(str(text) for text in texts[:_SHOWN])
+    shown = ", ".join(str(text).replace(_BETWEEN, "/") for text in texts[:_SHOWN])
     return f"{shown} and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else shown
 
 
@@ -204,11 +217,3 @@ def _range_of(values: pa.ChunkedArray) -> tuple[pa.Scalar, pa.Scalar, int, int]:
 def _is_outside(scalar: pa.Scalar, is_inside: Any) -> bool:
     value = comparable(scalar)
     return value is not None and is_inside(value) is False
-
-
-def _live(count: int, first_row: int, dead: BitMap | None) -> npt.NDArray[np.bool_]:
-    """Return a mask of the live rows of ``count`` rows from position ``first_row``."""
-    live = np.ones(count, np.bool_)
-    if dead:
-        live[np.array(dead & BitMap(range(first_row, first_row + count))) - first_row] = False
-    return live

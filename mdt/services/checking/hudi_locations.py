@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mdt.commit import hudi_secondary_index
 from mdt.hudi.metadata_table_files import RECORD_INDEX
-from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes, SecondaryIndex, load_secondary_indexes
 from mdt.hudi.read.metadata_state import FOLDER, MetadataTable
@@ -20,10 +18,9 @@ from mdt.hudi.record_index_records import LOCATIONS
 from mdt.metadata.keys.key_changes import live_locations, live_values
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.services.checking.hudi_indexes import compare_values
+from mdt.services.checking.hudi_indexes import compare_records, compare_values
 from mdt.services.checking.problems import Kind, Problem
 
-_PATH = f"{FOLDER}/{RECORD_INDEX}"
 _SHOWN = 20
 
 
@@ -43,32 +40,11 @@ def compare(
     Raises Corrupt and Unsupported.
     """
     if RECORD_INDEX in properties.metadata_partitions:
-        yield from _compare_locations(metadata, snapshot, table, timeline)
+        rows = pa.concat_tables([LOCATIONS.empty_table(), *live_locations(metadata, snapshot)])
+        indexes = KeyIndexes(metadata.storage, table, timeline, {})
+        yield from _problems(RECORD_INDEX, "the record index", compare_records(indexes, rows))
     for index in load_secondary_indexes(metadata.storage, properties).values():
         yield from _compare_secondary(metadata, snapshot, table, timeline, index)
-
-
-def _compare_locations(
-    metadata: Metadata, snapshot: Snapshot, table: MetadataTable, timeline: Timeline
-) -> Iterator[Problem]:
-    indexes = KeyIndexes(metadata.storage, table, timeline, {})
-    stored = indexes.records(RECORD_INDEX)
-    live = pa.concat_tables([LOCATIONS.empty_table(), *live_locations(metadata, snapshot)])
-    known, keys = plain(stored["key"]), plain(live["key"])
-    if indexes.is_partitioned:  # a key may be in several
-        known, keys = (_with_partition(rows) for rows in (stored, live))
-    place = pc.index_in(keys, known)
-    is_right = place.is_valid()
-    for name in ("partition", "file_id"):
-        found = plain(stored[name]).take(place)
-        is_right = pc.and_(is_right, pc.equal(found, plain(live[name])).fill_null(False))
-    for key in keys.filter(pc.invert(is_right))[:_SHOWN].to_pylist():
-        text = f"Hudi's metadata table has another file group, or none, for the key {key[:200]!r}"
-        yield Problem(_PATH, -1, text, Kind.LISTING)
-    is_dead = pc.invert(pc.is_in(known, keys))
-    for key in known.filter(is_dead)[:_SHOWN].to_pylist():
-        text = f"Hudi's metadata table has the key {key[:200]!r}, which no row has"
-        yield Problem(_PATH, -1, text, Kind.LISTING)
 
 
 def _compare_secondary(
@@ -83,11 +59,14 @@ def _compare_secondary(
         return
     indexes = KeyIndexes(metadata.storage, table, timeline, {})
     rows = live_values(metadata, snapshot, snapshot.definition, column)
-    for text, keys in compare_values(indexes, index, rows):
+    contradictions = compare_values(indexes, index, rows)
+    yield from _problems(index.name, "a secondary index", contradictions)
+
+
+def _problems(
+    name: str, shown: str, contradictions: Iterator[tuple[str, pa.Array]]
+) -> Iterator[Problem]:
+    for text, keys in contradictions:
         for key in keys[:_SHOWN].to_pylist():
-            text = f"a secondary index of Hudi has {text}: {key[:200]!r}"
-            yield Problem(f"{FOLDER}/{index.name}", -1, text, Kind.LISTING)
-
-
-def _with_partition(rows: pa.Table) -> pa.Array:
-    return pc.binary_join_element_wise(plain(rows["partition"]), plain(rows["key"]), "\0")
+            text = f"{shown} of Hudi has {text}: {key[:200]!r}"
+            yield Problem(f"{FOLDER}/{name}", -1, text, Kind.LISTING)
