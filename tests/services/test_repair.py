@@ -82,7 +82,7 @@ def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit():
 def test_a_key_index_that_is_kept_outside_the_table_is_left_to_build_itself_again():
     table = made("memory")
     job, seq = Repair(table.metadata), table.snapshot().seq
-    keys.rebuild(job, [Problem(table.path, -1, "misses keys", Kind.KEY_INDEX)])
+    keys.rebuild(job, [Problem(table.path, "misses keys", Kind.KEY_INDEX)])
     assert (table.snapshot().seq, job.rebuilt, job.lost) == (seq, [], [])
 
 

@@ -184,7 +184,7 @@ def test_what_others_wrote_is_text_and_never_markup(hostile, table):
     told = replace(
         scan.explain(), indexes=(note, replace(note, used=False, reason=hostile)), stops=hostile
     )
-    report = CheckReport((Problem(hostile, 5, hostile), Problem("a", -1, "b")), 1, 1, 1, 1)
+    report = CheckReport((Problem(hostile, hostile, offset=5), Problem("a", "b")), 1, 1, 1, 1)
     named = mdt.create(MemoryStorage(), table.schema, ["id"], options={"mdt.table.name": "t"})
     object.__setattr__(named.definition, "name", hostile)
     for thing in (scan, told, report, named, named.scan()):

@@ -45,7 +45,7 @@ def walk(state: TableState, progress: Progress | None = None) -> Iterator[Proble
         state.snapshot.check()
     except AssertionError as error:
         text = f"the snapshot breaks an invariant: {error}"
-        yield Problem(state.storage.url, -1, text)
+        yield Problem(state.storage.url, text)
     yield from log.check(state)
     yield from timeline.check(state)
     yield from unfinished.check(state)

@@ -66,10 +66,10 @@ def check(
         crc = zlib.crc32(data)
         if segment.crc and crc != segment.crc:
             text = f"crc is {crc:08x}, expected {segment.crc:08x}"
-            problems.append(Problem(path, -1, text, Kind.ROWS))
+            problems.append(Problem(path, text, Kind.ROWS))
         elif len(data) != segment.size:
             text = f"has {len(data)} bytes, expected {segment.size}"
-            problems.append(Problem(path, -1, text, Kind.ROWS))
+            problems.append(Problem(path, text, Kind.ROWS))
         table = with_meta(state.definition.schema).empty_table()
         if segment.rows:
             table = state.read(segment)
@@ -78,7 +78,7 @@ def check(
     file = DataFile(state, number, segment, data, table, records.get(segment.seq))
     for check_part in _checks(segment):
         try:
-            problems += [Problem(path, -1, text, Kind.DERIVED) for text in check_part(file)]
+            problems += [Problem(path, text, Kind.DERIVED) for text in check_part(file)]
         except Corrupt as error:
             problems.append(Problem.from_error(error, path))
         except Invalid as error:  # invalid values, such as null keys
@@ -293,7 +293,7 @@ def check_past(state: TableState) -> Iterator[Problem]:
         missing = set()
     for path in sorted(missing):
         text = "is missing, and older states cannot be read without it"
-        yield Problem(path, -1, text, kind_of(path))
+        yield Problem(path, text, kind_of(path))
 
 
 def _check_tagged(state: TableState, existing: AbstractSet[str]) -> Iterator[Problem]:
@@ -311,7 +311,7 @@ def _check_tagged(state: TableState, existing: AbstractSet[str]) -> Iterator[Pro
             missing = needed - existing - {None}
             if missing and seq in state.metadata.newest().tags.before(horizon):
                 text = f"is missing; the tagged state after commit {seq} needs it"
-                yield from (Problem(path, -1, text, kind_of(path)) for path in sorted(missing))
+                yield from (Problem(path, text, kind_of(path)) for path in sorted(missing))
 
 
 def _referenced_paths(metadata: Metadata) -> set[str]:

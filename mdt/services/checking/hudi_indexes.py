@@ -74,7 +74,7 @@ class IndexCheck:
             lost = metadata.lost_instants(storage.source, data)
             text = f"Hudi's metadata table lacks instants of the timeline: {_examples(lost)}"
             if lost:
-                self._problems.append(Problem(FOLDER, -1, f"{text}; {HINT}"))
+                self._problems.append(Problem(FOLDER, f"{text}; {HINT}"))
             return
         load_secondary_indexes(storage.source, table)  # raises for damaged definitions
         self._indexes = storage.key_indexes(snapshot.seq)
@@ -112,7 +112,7 @@ class IndexCheck:
         excluded = list(self._excluded_values())
         if excluded:
             text = f"statistics exclude values of {len(excluded):,} columns of files"
-            yield Problem(f"{FOLDER}/{COLUMN_STATS}", -1, f"{text}: {_examples(excluded)}")
+            yield Problem(f"{FOLDER}/{COLUMN_STATS}", f"{text}: {_examples(excluded)}")
         if self._indexes is None or not self._rows:
             return
         rows = pa.concat_tables(self._rows)
@@ -127,7 +127,7 @@ class IndexCheck:
                 for text, examples in contradictions:
                     if len(examples):
                         text = f"{text} ({len(examples):,}): {_examples(examples)}"
-                        yield Problem(path, -1, text)
+                        yield Problem(path, text)
             except (Corrupt, Unsupported) as error:
                 yield Problem.from_error(error, path)
 

@@ -55,7 +55,7 @@ def _compare_shared(state: TableState) -> Iterator[Problem]:
     lost = [] if table is None else table.lost_instants(storage, data)
     if lost:
         text = f"Hudi's metadata table lacks instants of the timeline: {', '.join(lost[:3])}"
-        yield Problem(FOLDER, -1, text, Kind.LISTING)
+        yield Problem(FOLDER, text, Kind.LISTING)
     yield from compare_slices(storage)
 
 
@@ -84,7 +84,7 @@ def compare_slices(source: Storage) -> Iterator[Problem]:
                 f"Hudi's metadata table and the files disagree about file group {file_id}:"
                 f" {_names(named.get(group))} instead of {_names(listed.get(group))}"
             )
-            yield Problem(FOLDER, -1, f"{text} in {partition or 'the table'}", Kind.LISTING)
+            yield Problem(FOLDER, f"{text} in {partition or 'the table'}", Kind.LISTING)
 
 
 def _differ(
@@ -156,18 +156,18 @@ def _compare(state: TableState) -> Iterator[Problem]:
     listing = load_files_from_metadata(storage, timeline)
     if listing is None:
         text = "Hudi's metadata table lacks commits; the next commit makes it anew"
-        yield Problem(FOLDER, -1, text, Kind.LISTING)
+        yield Problem(FOLDER, text, Kind.LISTING)
         return
     listed, files = _sizes(listing), _sizes(references.hudi_files(metadata, snapshot))
     for path in sorted(files):
         if listed.get(path) != files[path]:
             text = f"Hudi's metadata table lists {listed.get(path)} bytes instead of {files[path]}"
-            yield Problem(path, -1, text, Kind.LISTING)
+            yield Problem(path, text, Kind.LISTING)
     others = sorted(listed.keys() - files.keys())
     sizes = storage.each(partial(storage.size, path) for path in others)
     for path, size in zip(others, sizes, strict=True):
         if size is None:
-            yield Problem(path, -1, "Hudi's metadata table lists a missing file", Kind.LISTING)
+            yield Problem(path, "Hudi's metadata table lists a missing file", Kind.LISTING)
     table = load_metadata_table(storage)
     if table is None:
         return  # another process has removed it

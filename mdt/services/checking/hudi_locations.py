@@ -69,4 +69,4 @@ def _problems(
     for text, keys in contradictions:
         for key in keys[:_SHOWN].to_pylist():
             text = f"{shown} of Hudi has {text}: {key[:200]!r}"
-            yield Problem(f"{FOLDER}/{name}", -1, text, Kind.LISTING)
+            yield Problem(f"{FOLDER}/{name}", text, Kind.LISTING)

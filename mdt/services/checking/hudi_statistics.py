@@ -52,7 +52,7 @@ def compare(
     for key in islice(sorted(wrong), _SHOWN):
         name = column_stats_records.name_in(made.get(key) or stored[key])
         text = f"Hudi's metadata table has other column statistics of {name[:200]}"
-        yield Problem(_PATH, -1, text, Kind.LISTING)
+        yield Problem(_PATH, text, Kind.LISTING)
 
 
 def compare_filters(
@@ -72,7 +72,7 @@ def compare_filters(
     wrong = sum(stored.get(key) != value for key, value in made.items())
     if wrong:
         text = f"Hudi's metadata table has other Bloom filters, or none, of {wrong:,} base files"
-        yield Problem(f"{FOLDER}/{BLOOM_FILTERS}", -1, text, Kind.LISTING)
+        yield Problem(f"{FOLDER}/{BLOOM_FILTERS}", text, Kind.LISTING)
 
 
 def _filters(group: IndexGroup) -> pa.RecordBatch:

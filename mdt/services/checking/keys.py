@@ -112,7 +112,7 @@ def _check_unique(state: TableState, rows: LiveKeys, group: Int64Array) -> Itera
     if is_same.any():
         names = [_record_key(state, rows, row) for row in first[is_same][:_NAMED_MAX].tolist()]
         text = f"{is_same.sum()} keys are live more than once in their scope, such as {names!r}"
-        yield Problem(state.storage.url, -1, text)
+        yield Problem(state.storage.url, text)
     for pair in np.flatnonzero(~is_same)[:_NAMED_MAX].tolist():
         first_key, second_key = (
             _record_key(state, rows, first[pair]),
@@ -121,7 +121,7 @@ def _check_unique(state: TableState, rows: LiveKeys, group: Int64Array) -> Itera
         text = (
             f"the keys {first_key!r} and {second_key!r} have the same hash; rekey() separates them"
         )
-        yield Problem(state.storage.url, -1, text)
+        yield Problem(state.storage.url, text)
 
 
 def _check_index(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterator[Problem]:
@@ -130,25 +130,25 @@ def _check_index(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterat
     unusable = metadata.key_index_problem(snapshot)
     if unusable is not None:
         text = f"the key index cannot be checked: {unusable.message}"
-        yield Problem(url, -1, text, Kind.KEY_INDEX)
+        yield Problem(url, text, Kind.KEY_INDEX)
         return
     try:
         key, candidate = propose(metadata, snapshot, rows.keys, rows.hashes).pairs(len(group))
     except (Corrupt, Invalid) as error:
-        yield Problem(url, -1, f"the key index cannot be read: {error}", Kind.KEY_INDEX)
+        yield Problem(url, f"the key index cannot be read: {error}", Kind.KEY_INDEX)
         return
     is_missed = np.ones(len(group), np.bool_)
     is_missed[key[group[key] == candidate]] = False
     if is_missed.any():
         text = f"the key index misses {is_missed.sum()} live keys"
-        yield Problem(url, -1, text, Kind.KEY_INDEX)
+        yield Problem(url, text, Kind.KEY_INDEX)
     groups = snapshot.file_groups
     home = key_placeholders(metadata, snapshot, rows.keys, groups.partitions(group))
     if home is not None:
         prefixes = np.array([name[:8] for name in groups.names(range(groups.count))], object)
         strays = (bucket_names(home) != prefixes[group]).sum()
         if strays:
-            yield Problem(url, -1, f"{strays} keys are in a file group of another bucket")
+            yield Problem(url, f"{strays} keys are in a file group of another bucket")
 
 
 def _partitions(snapshot: Snapshot) -> tuple[npt.NDArray[np.object_], Int64Array]:
@@ -200,7 +200,7 @@ def check_placement(state: TableState) -> Iterator[Problem]:
             f"{count} deleted keys were inserted again into another file group: a Hudi writer would"
             " find the deleted row; compact() fixes it"
         )
-        yield Problem(str(names[code]) or state.storage.url, -1, text, Kind.PLACEMENT)
+        yield Problem(str(names[code]) or state.storage.url, text, Kind.PLACEMENT)
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:

@@ -67,7 +67,7 @@ def _check_replaced(state: TableState) -> Iterator[Problem]:
             for group in snapshot.file_groups.with_files(names):
                 name = snapshot.file_groups.name(group)
                 text = f"file group {name} was replaced, but has live files, which Hudi hides"
-                yield Problem(paths.commit(record.seq), -1, text)
+                yield Problem(paths.commit(record.seq), text)
 
 
 def _check_history(state: TableState) -> Iterator[Problem]:
@@ -79,7 +79,7 @@ def _check_history(state: TableState) -> Iterator[Problem]:
         return
     if seqs != list(range(state.snapshot.seq + 1)):
         text = "the history does not contain every commit exactly once"
-        yield Problem(paths.archive_dir(), -1, text, Kind.ARCHIVE)
+        yield Problem(paths.archive_dir(), text, Kind.ARCHIVE)
 
 
 def _check_replay(state: TableState) -> Iterator[Problem]:
@@ -103,7 +103,7 @@ def _check_replay(state: TableState) -> Iterator[Problem]:
     path = paths.checkpoint_manifest(max(snapshot.checkpoint.seq, 0))
     for name in wrong:
         text = f"the compacted metadata and the log disagree about {name}"
-        yield Problem(path, -1, text, Kind.CHECKPOINT)
+        yield Problem(path, text, Kind.CHECKPOINT)
 
 
 def _same_history(stored: pa.Table, expected: pa.Table) -> bool:

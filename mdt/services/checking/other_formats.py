@@ -27,15 +27,15 @@ def check(state: TableState) -> Iterator[Problem]:
     """
     for form in formats_of(state.definition):
         for path, stored, content in _differences(state, form):
-            yield Problem(path, -1, _description(form, stored, content), Kind.FORMAT)
+            yield Problem(path, _description(form, stored, content), Kind.FORMAT)
     for form in ended_formats(state.definition):
         for info in state.storage.list(form.folder) if not pending(state.metadata) else ():
             text = f"is left from the format {form.title}, which the table no longer has; delete it"
-            yield Problem(info.path, -1, text, Kind.LEFT_OVER)
+            yield Problem(info.path, text, Kind.LEFT_OVER)
     yield from _pointer_problems(state)
     for path in _files_of_others(state) if formats_of(state.definition) else ():
         text = "is a data file of another program, with which some readers of Hudi fail; delete it"
-        yield Problem(path, -1, text, Kind.LEFT_OVER)
+        yield Problem(path, text, Kind.LEFT_OVER)
 
 
 def _pointer_problems(state: TableState) -> Iterator[Problem]:
@@ -46,7 +46,7 @@ def _pointer_problems(state: TableState) -> Iterator[Problem]:
     if place is None or (place.behind == 0) or (place.behind and pending(state.metadata)):
         return
     text = f"is {place.behind} commits behind, which the readers of the catalog do not see"
-    yield Problem(place.name, -1, text if place.error is None else str(place.error), Kind.FORMAT)
+    yield Problem(place.name, text if place.error is None else str(place.error), Kind.FORMAT)
 
 
 def _files_of_others(state: TableState) -> Iterator[str]:

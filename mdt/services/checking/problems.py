@@ -76,15 +76,15 @@ class Problem:
 
     Attributes:
         path: Path of the object.
-        offset: Byte offset, or -1 for the whole object.
         text: Description.
         kind: Kind of the problem.
+        offset: Byte offset, or -1 for the whole object.
     """
 
     path: str
-    offset: int
     text: str
     kind: Kind = Kind.TABLE
+    offset: int = -1
 
     @classmethod
     def from_error(cls, error: MdtError, path: str = "", kind: Kind | None = None) -> Problem:
@@ -93,7 +93,7 @@ class Problem:
         ``path`` is used if the error names none. ``kind`` is by default the kind of the object.
         """
         path = getattr(error, "path", "") or path
-        return cls(path, getattr(error, "offset", -1), str(error), kind or kind_of(path))
+        return cls(path, str(error), kind or kind_of(path), getattr(error, "offset", -1))
 
     def __str__(self) -> str:
         where = self.path

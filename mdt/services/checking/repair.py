@@ -156,7 +156,7 @@ def _cannot_open(error: Corrupt) -> Problem:
         " copy, read the published rows with a Hudi reader, and load them into a new table:"
         " mdt.create(new_path, schema, key=...).bulk_insert(rows)"
     )
-    return Problem(error.path, error.offset, text, Kind.RECORD)
+    return Problem(error.path, text, Kind.RECORD, error.offset)
 
 
 def _with_lost_rows(state: TableState, problem: Problem) -> Problem:

@@ -42,7 +42,7 @@ def _compare(state: TableState) -> Iterator[Problem]:
         return  # a writer has committed meanwhile
     for partition, file_id in changed:
         text = f"file group {file_id} has other files in the log than on Hudi's timeline"
-        yield Problem(partition or storage.url, -1, text, Kind.TABLE)
+        yield Problem(partition or storage.url, text, Kind.TABLE)
     indexed = load_metadata_table(storage) if table.metadata_partitions else None
     if not changed and indexed is not None and not indexed.problem(hudi.timeline):
         yield from hudi_locations.compare(state.metadata, snapshot, indexed, hudi.timeline, table)

@@ -145,11 +145,11 @@ class Repair:
 
     def note(self, path: str, text: str, kind: Kind | None = None) -> None:
         """Record a rebuilt object."""
-        self.rebuilt.append(Problem(path, -1, text, kind or kind_of(path)))
+        self.rebuilt.append(Problem(path, text, kind or kind_of(path)))
 
     def lose(self, path: str, text: str) -> None:
         """Record a loss."""
-        self.lost.append(Problem(path, -1, text, kind_of(path)))
+        self.lost.append(Problem(path, text, kind_of(path)))
 
     def rewrite(self, groups: Iterable[str]) -> None:
         """Rewrite file groups, each once.

@@ -84,7 +84,7 @@ def _wrong_in_shard(state: TableState, shard: int) -> list[_Wrong]:
             for spec, joint in doubtful.items():
                 if not _agrees_with_file(spec, joint, segment, table):
                     text = f"the summary of {spec} differs from the rows"
-                    problem = Problem(segment.path, -1, text, Kind.SUMMARY)
+                    problem = Problem(segment.path, text, Kind.SUMMARY)
                     wrong.append(((spec, number), summaries[spec], problem))
     return wrong
 

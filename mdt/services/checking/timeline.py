@@ -35,14 +35,14 @@ def check(state: TableState) -> Iterator[Problem]:
     storage, layout = state.storage, layout_of(state.definition)
     wrong = _properties_problem(state)
     if wrong:
-        yield Problem(paths.properties(), -1, wrong, Kind.TIMELINE)
+        yield Problem(paths.properties(), wrong, Kind.TIMELINE)
     markers = _markers(state)
     depths = storage.each(partial(_stored_depth, storage, path) for path, _ in markers)
     for (path, content), depth in zip(markers, depths, strict=True):
         if isinstance(depth, Corrupt):
             yield Problem.from_error(depth, path, Kind.TIMELINE)
         elif depth != properties.decode(content).get(_DEPTH):
-            yield Problem(path, -1, f"has depth {depth!r}", Kind.TIMELINE)
+            yield Problem(path, f"has depth {depth!r}", Kind.TIMELINE)
     times = {record.instant for record in state.records}
     first = _first_instants(state)
     instants, lookups = tee(_instants(state))
@@ -54,7 +54,7 @@ def check(state: TableState) -> Iterator[Problem]:
             if instant is None or (instant.time in times and not _is_archived(instant, first)):
                 yield from _check_unpublished(state, record, path)
         elif stored != content:
-            yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
+            yield Problem(path, f"differs from commit record {record.seq}", Kind.TIMELINE)
 
 
 def _first_instants(state: TableState) -> Mapping[str, str]:
@@ -110,7 +110,7 @@ def _check_unpublished(state: TableState, record: CommitRecord, path: str) -> It
                 return
             text += "; the next writer publishes it"
     if state.storage.size(path) is None:
-        yield Problem(path, -1, text, Kind.TIMELINE)
+        yield Problem(path, text, Kind.TIMELINE)
 
 
 def _properties_problem(state: TableState) -> str:
@@ -200,5 +200,5 @@ def rebuild_properties(repair: Repair) -> None:
         content = stored
     content |= layout_of(state.definition).properties(state.definition)
     repair.storage.replace(path, properties.encode(content))
-    repair.damaged.append(Problem(path, -1, wrong, Kind.TIMELINE))
+    repair.damaged.append(Problem(path, wrong, Kind.TIMELINE))
     repair.note(path, "written from the definition of the table")

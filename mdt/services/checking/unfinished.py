@@ -42,10 +42,10 @@ def _check_files(state: TableState) -> Iterator[Problem]:
             remedy = "t.abort() removes it"
             if garbage.foreign and leftovers.token_of(path) in garbage.unknown:
                 remedy = "it may be another writer's, so nothing removes it"
-            yield Problem(path, -1, f"belongs to no commit; {remedy}", Kind.LEFT_OVER)
+            yield Problem(path, f"belongs to no commit; {remedy}", Kind.LEFT_OVER)
     for path in garbage.instants:
         text = "belongs to a transaction that was rolled back; t.abort() removes it"
-        yield Problem(path, -1, text, Kind.LEFT_OVER)
+        yield Problem(path, text, Kind.LEFT_OVER)
 
 
 def remove_files(repair: Repair, problems: Sequence[Problem]) -> None:
