@@ -28,7 +28,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, AnyStr
 
 import numpy as np
 import numpy.typing as npt
@@ -339,7 +339,7 @@ class _TextBlock:
         return len(self.shared), False
 
 
-def common_length(left: bytes, right: bytes) -> int:
+def common_length(left: AnyStr, right: AnyStr) -> int:
     """Return the length of the common prefix.
 
     >>> common_length(b"black", b"blue")

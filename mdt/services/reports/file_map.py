@@ -20,6 +20,8 @@ from indexes import paths as column_paths
 from indexes import values
 from indexes.arrays import flags, numbers
 from indexes.base import BoolArray
+from indexes.dictionary import common_length
+from indexes.key_numbers import as_numbers
 from mdt.errors import Invalid
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -35,7 +37,6 @@ _LABEL_CHARACTERS_MAX = 12
 _MIDDLE_SHARE_MIN = 0.02
 """An axis is linear if the middle half of the bounds takes at least this share of it."""
 _MICROSECONDS_A_DAY = 86_400_000_000
-_MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _MICROSECONDS_MAX = 2.0**62
 """Times beyond this do not fit into NumPy's microseconds."""
 
@@ -209,13 +210,9 @@ def _numeric(keys: pa.Array, type: pa.DataType) -> Floats | None:
     is_time = pa.types.is_date32(plain) or pa.types.is_timestamp(plain)
     if not (is_time or _is_number(plain)) or len(keys) < 2:
         return None
-    decoded = pa.array([values.decode(key, plain) for key in keys.to_pylist()], plain)
+    numeric = as_numbers(keys, plain)
     if pa.types.is_date32(plain):
-        numeric = numbers(decoded.cast(pa.int32())) * float(_MICROSECONDS_A_DAY)
-    elif is_time:
-        numeric = numbers(decoded.cast(pa.int64())) * _MICROSECONDS[plain.unit]
-    else:
-        numeric = numbers(decoded.cast(pa.float64(), safe=False))
+        numeric = numeric * _MICROSECONDS_A_DAY
     if not np.isfinite(numeric).all() or (is_time and np.abs(numeric).max() > _MICROSECONDS_MAX):
         return None
     return numeric if numeric[-1] > numeric[0] else None
@@ -260,16 +257,9 @@ def _shortened(texts: Sequence[str]) -> list[str]:
     ['…17', '…9']
     """
     if max(map(len, texts)) > _LABEL_CHARACTERS_MAX and len(texts) > 1:
-        common = _common_characters(min(texts), max(texts))
+        common = common_length(min(texts), max(texts))
         texts = [f"…{text[common:]}" if common > 1 else text for text in texts]
     return [
         text if len(text) <= _LABEL_CHARACTERS_MAX else f"{text[: _LABEL_CHARACTERS_MAX - 1]}…"
         for text in texts
     ]
-
-
-def _common_characters(first: str, second: str) -> int:
-    """Return the number of equal characters at the beginning of two texts."""
-    pairs = enumerate(zip(first, second, strict=False))
-    differences = (position for position, (a, b) in pairs if a != b)
-    return next(differences, min(len(first), len(second)))
