@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,6 @@ _WRITE_BATCH_ROWS = 64
 _PROBED_ROWS = 1000
 _SMALL_ROWS = 2000
 """Below this row count, probing every column costs more than a dictionary saves."""
-_NO_LOCAL_TIMES: Mapping[str, pa.DataType] = MappingProxyType({})
 _CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 _UNBOUNDED = frozenset({COMMIT_SEQNO, FILE_NAME})
 """Columns without min/max, because nobody filters on them within a file.
@@ -216,17 +215,38 @@ def _decode(table: pa.Table, plain: Sequence[bool]) -> pa.Table:
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """How the Parquet files of a table are written.
+
+    Attributes:
+        avro_schema: Includes the meta columns.
+        row_group_rows: Rows of a row group.
+        page_bytes: Target page size, multiplied for zstd.
+        bloom_type: Kind of Hudi's Bloom filter.
+        field_ids: Ids of all fields, parents first (:func:`mdt.parquet.field_ids.with_field_ids`).
+            Empty for none.
+        local_times: :attr:`mdt.schema.definition.TableDefinition.local_times`.
+    """
+
+    avro_schema: str
+    row_group_rows: int
+    compression: str = COMPRESSION
+    page_bytes: int = PAGE_BYTES
+    bloom_type: str = BLOOM_SIMPLE
+    field_ids: tuple[int, ...] = ()
+    local_times: Mapping[str, pa.DataType] = field(default_factory=dict)
+
+    def stored(self, table: pa.Table) -> pa.Table:
+        """Return ``table`` with the names and types of columns in files."""
+        return with_file_names(with_local_times(table, self.local_times))
+
+
 def encode(
     table: pa.Table,
+    form: FileForm,
     *,
-    row_group_rows: int,
-    avro_schema: str,
     key_metadata: Callable[[], KeyMetadata] = _without_keys,
-    compression: str = COMPRESSION,
-    page_bytes: int = PAGE_BYTES,
-    bloom_type: str = BLOOM_SIMPLE,
-    field_ids: tuple[int, ...] = (),
-    local_times: Mapping[str, pa.DataType] = _NO_LOCAL_TIMES,
 ) -> tuple[pa.Buffer, pq.FileMetaData]:
     """Encode ``table`` as Parquet, with row groups from :func:`row_groups_of`. Return bytes and
     footer.
@@ -236,28 +256,16 @@ def encode(
     contains digests of all column chunks (:mod:`mdt.parquet.digests`).
 
     Args:
-        avro_schema: Includes the meta columns.
-        key_metadata: Called after the rows are encoded. Its Bloom filter is of the kind
-            ``bloom_type``.
-        page_bytes: Target page size, multiplied for zstd.
-        field_ids: Ids of all fields, parents first (:func:`mdt.parquet.field_ids.with_field_ids`).
-            Empty for none.
-        local_times: :attr:`mdt.schema.definition.TableDefinition.local_times`.
+        key_metadata: Called after the rows are encoded.
     """
     sink = pa.BufferOutputStream()
     footer = encode_parts(
         [table],
         sink,
+        form,
         rows=len(table),
-        row_group_rows=row_group_rows,
         unbounded=without_bounds(table),
-        avro_schema=avro_schema,
         key_metadata=key_metadata,
-        compression=compression,
-        page_bytes=page_bytes,
-        bloom_type=bloom_type,
-        field_ids=field_ids,
-        local_times=local_times,
     )
     data = sink.getvalue()
     digests.fill(data, footer)
@@ -267,17 +275,11 @@ def encode(
 def encode_parts(
     parts: Iterable[pa.Table],
     sink: Any,
+    form: FileForm,
     *,
     rows: int,
-    row_group_rows: int,
     unbounded: AbstractSet[str],
-    avro_schema: str,
     key_metadata: Callable[[], KeyMetadata],
-    compression: str,
-    page_bytes: int,
-    bloom_type: str,
-    field_ids: tuple[int, ...],
-    local_times: Mapping[str, pa.DataType],
 ) -> pq.FileMetaData:
     """Write the rows of ``parts``, at least one, as Parquet to the file object ``sink``. Return the
     footer.
@@ -290,23 +292,23 @@ def encode_parts(
         unbounded: Result of :func:`without_bounds` for all rows.
     """
     footers: list[pq.FileMetaData] = []
-    remaining = (with_file_names(with_local_times(part, local_times)) for part in parts)
+    remaining = map(form.stored, parts)
     first = next(remaining)
     row_groups = 0
     with pq.ParquetWriter(
         sink,
-        with_field_ids(first.schema.remove_metadata(), field_ids),
+        with_field_ids(first.schema.remove_metadata(), form.field_ids),
         store_schema=False,
         write_page_checksum=True,
         store_decimal_as_integer=False,
         metadata_collector=footers,
-        **_encoding(first, unbounded, compression),
-        **_paging(first, page_bytes, compression, rows),
+        **_encoding(first, unbounded, form.compression),
+        **_paging(first, form.page_bytes, form.compression, rows),
     ) as writer:
         for part in chain([first], remaining):
-            writer.write_table(part, row_group_size=row_group_rows)
-            row_groups += len(row_groups_of(len(part), row_group_rows))
-        entries = _footer(avro_schema, *key_metadata(), bloom_type)
+            writer.write_table(part, row_group_size=form.row_group_rows)
+            row_groups += len(row_groups_of(len(part), form.row_group_rows))
+        entries = _footer(form, *key_metadata())
         place = digests.placeholder_text(row_groups * len(leaf_columns(first.schema)))
         writer.add_key_value_metadata(entries | {digests.KEY: place})
     return footers[0]
@@ -390,13 +392,13 @@ def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> di
 
 
 def _footer(
-    avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str
+    form: FileForm, low: str | None, high: str | None, bloom: bytes | None
 ) -> dict[str, str]:
-    entries = {"parquet.avro.schema": avro_schema, **CALENDAR}
+    entries = {"parquet.avro.schema": form.avro_schema, **CALENDAR}
     if low is not None and high is not None:
         entries |= {MIN_KEY: low, MAX_KEY: high}
     if bloom is not None:
-        entries |= {FILTER: bloom.decode("ascii"), FILTER_TYPE: kind}
+        entries |= {FILTER: bloom.decode("ascii"), FILTER_TYPE: form.bloom_type}
     return entries
 
 

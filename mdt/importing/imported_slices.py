@@ -247,9 +247,8 @@ def _encode(rows: pa.Table, schema: pa.Schema) -> pa.Buffer:
             columns.append(pa.chunked_array(chunks, field.type))
         else:
             columns.append(pa.chunked_array([pa.nulls(len(rows), field.type)]))
-    content, _ = base_file.encode(
-        pa.table(columns, schema=fields), row_group_rows=ROW_GROUP_ROWS, avro_schema=""
-    )
+    form = base_file.FileForm("", ROW_GROUP_ROWS)
+    content, _ = base_file.encode(pa.table(columns, schema=fields), form)
     return content
 
 

@@ -136,9 +136,7 @@ def rewrite(
     old: int,
     *,
     options: Options,
-    avro_schema: str,
-    field_ids: tuple[int, ...],
-    local_times: Mapping[str, pa.DataType],
+    form: base_file.FileForm,
     constants: Sequence[str],
 ) -> tuple[Encoded, BitMap]:
     """Return the new base file, and the positions of its new rows.
@@ -174,16 +172,10 @@ def rewrite(
         digests_of_groups = base_file.encode_parts(
             described(),
             sink,
+            form,
             rows=base.rows + len(additions),
-            row_group_rows=options.row_group_rows,
             unbounded=unbounded,
-            avro_schema=avro_schema,
             key_metadata=description.key_metadata,
-            compression=options.compression,
-            page_bytes=options.page_bytes,
-            bloom_type=options.bloom_filter_type,
-            field_ids=field_ids,
-            local_times=local_times,
         )
     data = scratch.mapped(to_change=True)
     digests.fill(data, digests_of_groups)

@@ -136,9 +136,7 @@ class WriteJob:
     snapshot: Snapshot
     options: Options
     claim: Claim
-    avro_meta: str
-    field_ids: tuple[int, ...]
-    local_times: Mapping[str, pa.DataType]
+    form: base_file.FileForm
     marked: MarkedFiles
     _uploads: deque[Callable[[], object]] = field(default_factory=deque)
     _storing: Executor | None = None
@@ -149,17 +147,18 @@ class WriteJob:
         cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim
     ) -> WriteJob:
         """Return the job of a transaction on ``snapshot``."""
-        marked = MarkedFiles(metadata.storage, snapshot, claim)
-        return cls(
-            metadata,
-            snapshot,
-            options,
-            claim,
-            avro_schema(snapshot.definition, meta_fields=True),
-            snapshot.definition.parquet_field_ids,
-            snapshot.definition.local_times,
-            marked,
+        definition = snapshot.definition
+        form = base_file.FileForm(
+            avro_schema(definition, meta_fields=True),
+            options.row_group_rows,
+            options.compression,
+            options.page_bytes,
+            options.bloom_filter_type,
+            definition.parquet_field_ids,
+            definition.local_times,
         )
+        marked = MarkedFiles(metadata.storage, snapshot, claim)
+        return cls(metadata, snapshot, options, claim, form, marked)
 
     def storing_on(self, executor: Executor) -> WriteJob:
         """Return the job with small objects stored by ``executor``. Remote storage uses its own
@@ -254,15 +253,7 @@ class WriteJob:
             )
             key_map = begun(content.key_map)
             data, digests = base_file.encode(
-                table,
-                row_group_rows=options.row_group_rows,
-                avro_schema=self.avro_meta,
-                key_metadata=partial(_key_metadata, keys, bloom),
-                bloom_type=options.bloom_filter_type,
-                compression=options.compression,
-                page_bytes=options.page_bytes,
-                field_ids=self.field_ids,
-                local_times=self.local_times,
+                table, self.form, key_metadata=partial(_key_metadata, keys, bloom)
             )
             pages = page_map.encode_file(data, digests) if len(table) else None
             return Encoded(
@@ -356,9 +347,7 @@ class WriteJob:
             additions,
             old,
             options=self.options,
-            avro_schema=self.avro_meta,
-            field_ids=self.field_ids,
-            local_times=self.local_times,
+            form=self.form,
             constants=(file_slice.partition, name),
         )
 
@@ -446,7 +435,7 @@ class WriteJob:
             block, offset = log_file.data_block(
                 parquet.data,
                 instant=claim.instant,
-                avro_schema=self.avro_meta,
+                avro_schema=self.form.avro_schema,
                 positions=positions,
                 base_instant=base_instant,
             )
@@ -537,7 +526,7 @@ class WriteJob:
             deleted.keys,
             file_slice.partition,
             instant=self.claim.instant,
-            avro_schema=self.avro_meta,
+            avro_schema=self.form.avro_schema,
             positions=positions,
             base_instant=base_instant,
         )

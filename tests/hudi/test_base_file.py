@@ -17,8 +17,11 @@ NAME = base_file.name(FILE_ID, "3-7-1", T)
 
 
 def encode(table, row_group_rows=4, **changes):
-    given = {"avro_schema": "{}", **changes}
-    data, _ = base_file.encode(table, row_group_rows=row_group_rows, **given)
+    of_form = changes.keys() & base_file.FileForm.__annotations__.keys()
+    form = {"avro_schema": "{}", **{name: changes.pop(name) for name in of_form}}
+    data, _ = base_file.encode(
+        table, base_file.FileForm(row_group_rows=row_group_rows, **form), **changes
+    )
     return pq.ParquetFile(pa.BufferReader(data)), base_file.row_groups_of(
         len(table), row_group_rows
     )
@@ -114,16 +117,10 @@ def test_the_first_row_group_may_be_empty():
     base_file.encode_parts(
         [numbers[:0], numbers],
         sink,
+        base_file.FileForm("{}", 10_000, page_bytes=4096),
         rows=len(numbers),
-        row_group_rows=len(numbers),
         unbounded=frozenset(),
-        avro_schema="{}",
         key_metadata=lambda: (None, None, None),
-        compression="lz4",
-        page_bytes=4096,
-        bloom_type="SIMPLE",
-        field_ids=(),
-        local_times={},
     )
     assert pq.read_table(pa.BufferReader(sink.getvalue())) == numbers
 

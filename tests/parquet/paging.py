@@ -11,13 +11,8 @@ STORAGE = MemoryStorage()
 
 
 def encoded(table, *, row_group_rows=4000, page_bytes=1024, compression="lz4"):
-    data, _ = base_file.encode(
-        table,
-        row_group_rows=row_group_rows,
-        avro_schema="{}",
-        page_bytes=page_bytes,
-        compression=compression,
-    )
+    form = base_file.FileForm("{}", row_group_rows, compression, page_bytes)
+    data, _ = base_file.encode(table, form)
     return data
 
 

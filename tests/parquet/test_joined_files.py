@@ -40,13 +40,9 @@ def table_of(numbers):
 
 
 def encoded(table, compression="zstd", row_group_rows=7):
-    data, _ = base_file.encode(
-        table,
-        row_group_rows=row_group_rows,
-        avro_schema="{}",
-        compression=compression,
-        field_ids=tuple(range(1, 14)),
-    )
+    ids = tuple(range(1, 14))
+    form = base_file.FileForm("{}", row_group_rows, compression, field_ids=ids)
+    data, _ = base_file.encode(table, form)
     return bytes(data)
 
 
@@ -68,10 +64,8 @@ def test_rows_follow_each_other_in_the_order_of_the_files(compression):
 
 def test_files_whose_columns_differ_in_the_codec_only_are_joined():
     few, many = (pa.table({"a": [f"v{n % count}" for n in range(3000)]}) for count in (10, 500))
-    files = [
-        bytes(base_file.encode(t, row_group_rows=5000, avro_schema="{}", compression="zstd")[0])
-        for t in (few, many)
-    ]
+    form = base_file.FileForm("{}", 5000, "zstd")
+    files = [bytes(base_file.encode(t, form)[0]) for t in (few, many)]
     chunks = [pq.read_metadata(pa.BufferReader(f)).row_group(0).column(0) for f in files]
     assert [chunk.compression for chunk in chunks] == ["SNAPPY", "ZSTD"]
     assert chunks[0].encodings == chunks[1].encodings
