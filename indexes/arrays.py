@@ -11,7 +11,7 @@ zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,6 +87,26 @@ def spans(rows: int, size: int) -> list[slice]:
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def in_batches(items: Iterable[S], size_of: Callable[[S], int], size_max: int) -> Iterator[list[S]]:
+    """Yield consecutive ``items`` in batches of at most ``size_max`` in total. A larger item is a
+    batch of its own.
+
+    >>> list(in_batches([3, 1, 2, 9, 1], abs, size_max=4))
+    [[3, 1], [2], [9], [1]]
+    """
+    batch: list[S] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if batch and total + size > size_max:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size
+    if batch:
+        yield batch
 
 
 def run_starts(lengths: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import in_batches
 from indexes.base import Int64Array, KeyHashes
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
@@ -270,18 +271,11 @@ def label(
 
 
 def large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of all batches as tables of about _TOGETHER_BYTES."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            size += batch.nbytes
-        if size >= _BATCH_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+    """Yield the rows of all batches as tables of about _BATCH_BYTES."""
+    nonempty = (batch for batch in batches if batch.num_rows)
+    return map(
+        pa.Table.from_batches, in_batches(nonempty, lambda batch: batch.nbytes, _BATCH_BYTES)
+    )
 
 
 def tag(

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
+from indexes.arrays import in_batches
 from mdt.hudi import file_names
 from mdt.hudi.file_names import LogFileName
 from mdt.hudi.read.file_slices import DataFile, FileSlice, log_order
@@ -103,21 +104,13 @@ class SliceStep:
 
 
 def batches(groups: Iterable[GroupId], slices: Iterable[FileSlice]) -> Iterator[list[GroupId]]:
-    """Yield the file groups of each record, as many as a record may have files of.
+    """Return the file groups of each record, as many as a record may have files of.
 
     Args:
         slices: The slices of the new state.
     """
     files = {file_slice.group_id: len(file_slice.logs) + 2 for file_slice in slices}
-    batch, total = list[GroupId](), 0
-    for group in groups:
-        total += files.get(group, 0)
-        if batch and total > IMPORTED_FILES_PER_RECORD_MAX:
-            yield batch
-            batch, total = [], files.get(group, 0)
-        batch.append(group)
-    if batch:
-        yield batch
+    return in_batches(groups, lambda group: files.get(group, 0), IMPORTED_FILES_PER_RECORD_MAX)
 
 
 def changed_groups(

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.arrays import numbers, take_rows
+from indexes.arrays import in_batches, numbers, take_rows
 from indexes.base import BoolArray, Int64Array
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
@@ -135,7 +135,7 @@ class ChangedRows:
             commits = tuple(commit.without_before() for commit in commits)
         if self.is_net:
             return [commits]
-        return _batches(commits)
+        return in_batches(commits, lambda commit: commit.rows, _BATCH_ROWS)
 
     def _unknown(self, commits: Sequence[CommitRows], events: Events) -> Int64Array:
         """Return the events whose keys must be compared.
@@ -279,20 +279,6 @@ def _codes(values: pa.ChunkedArray) -> Int64Array:
     encoded = pc.dictionary_encode(values.combine_chunks())
     array = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return numbers(array.indices).astype(np.int64)
-
-
-def _batches(commits: Sequence[CommitRows]) -> Iterator[Sequence[CommitRows]]:
-    """Yield commits in order, with small commits batched."""
-    batch: list[CommitRows] = []
-    rows = 0
-    for commit in commits:
-        batch.append(commit)
-        rows += commit.rows
-        if rows >= _BATCH_ROWS:
-            yield batch
-            batch, rows = [], 0
-    if batch:
-        yield batch
 
 
 def _recorded_changes(events: Events) -> Changes:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from indexes.arrays import in_batches, spans
 from indexes.base import Int64Array
 from indexes.paths import top_levels
 from indexes.predicate import And, Or, Predicate, bind, columns, simplify
@@ -89,19 +90,15 @@ def _candidates(snapshot: Snapshot, scan: SegmentScan) -> Int64Array:
 def _candidate_batches(
     snapshot: Snapshot, scans: Sequence[SegmentScan]
 ) -> Iterator[list[FileRows]]:
-    """Yield the candidates in batches to be read together."""
-    part, rows = list[FileRows](), 0
-    for scan in scans:
-        positions = _candidates(snapshot, scan)
-        for start in range(0, len(positions), _TOGETHER_ROWS):
-            batch = positions[start : start + _TOGETHER_ROWS]
-            if rows + len(batch) > _TOGETHER_ROWS and part:
-                yield part
-                part, rows = [], 0
-            part.append((scan.file, batch))
-            rows += len(batch)
-    if part:
-        yield part
+    """Return the candidates in batches to be read together."""
+
+    def pieces() -> Iterator[FileRows]:
+        for scan in scans:
+            positions = _candidates(snapshot, scan)
+            for piece in spans(len(positions), _TOGETHER_ROWS):
+                yield scan.file, positions[piece]
+
+    return in_batches(pieces(), lambda piece: len(piece[1]), _TOGETHER_ROWS)
 
 
 def _matching_candidates(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.arrays import run_starts
+from indexes.arrays import in_batches, run_starts
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.parquet.page_map import PageMap
@@ -221,17 +221,14 @@ def _batches(requests: Sequence[RowSelection], threads: int) -> Iterator[Rows]:
     """Yield ``requests`` as tasks of limited size, if possible enough for ``threads`` threads."""
     sizes = [_decoded_rows(w.positions, _block_rows(w.page_map)) for w in requests]
     limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
-    batch: list[RowSelection] = []
-    filled = 0
-    for request, size in zip(requests, sizes, strict=True):
-        for part in _parts(request, limit) if size > limit else (request,):
-            if batch and filled + min(size, limit) > limit:
-                yield Rows(tuple(batch))
-                batch, filled = [], 0
-            batch.append(part)
-            filled += min(size, limit)
-    if batch:
-        yield Rows(tuple(batch))
+
+    def parts() -> Iterator[tuple[RowSelection, int]]:
+        for request, size in zip(requests, sizes, strict=True):
+            for part in _parts(request, limit) if size > limit else (request,):
+                yield part, min(size, limit)
+
+    for batch in in_batches(parts(), lambda part: part[1], limit):
+        yield Rows(tuple(request for request, _ in batch))
 
 
 def _parts(request: RowSelection, rows: int) -> Iterator[RowSelection]:
@@ -247,15 +244,7 @@ def _parts(request: RowSelection, rows: int) -> Iterator[RowSelection]:
 def _runs(scan: SegmentScan, row_group_rows: Sequence[int]) -> Iterator[RowGroups]:
     starts = np.concatenate([[0], np.cumsum(row_group_rows)]).tolist()
     row_groups = range(len(row_group_rows)) if scan.row_groups is None else scan.row_groups
-    run: list[int] = []
-    rows = 0
-    for row_group in row_groups:
-        run.append(row_group)
-        rows += row_group_rows[row_group]
-        if rows >= UNIT_ROWS:
-            yield _run(scan, run, row_group_rows, starts)
-            run, rows = [], 0
-    if run:
+    for run in in_batches(row_groups, row_group_rows.__getitem__, UNIT_ROWS):
         yield _run(scan, run, row_group_rows, starts)
 
 

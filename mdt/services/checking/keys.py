@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import flags
+from indexes.arrays import flags, in_batches
 from indexes.base import TABLE, Int64Array, KeyHashes
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
@@ -245,15 +245,13 @@ def _batches(snapshot: Snapshot, names: Sequence[str]) -> Iterator[list[str]]:
     """Yield batches of file groups with about INDEX_COMMIT_ROWS rows each. Empty groups are
     skipped.
     """
-    batch, rows = list[str](), 0
-    for group in snapshot.file_groups.with_files(names):
-        batch.append(snapshot.file_groups.name(group))
-        rows += int(snapshot.rows[snapshot.file_groups.members(group)].sum())
-        if rows >= INDEX_COMMIT_ROWS:
-            yield batch
-            batch, rows = [], 0
-    if batch:
-        yield batch
+    groups = snapshot.file_groups
+
+    def rows_of(group: int) -> int:
+        return int(snapshot.rows[groups.members(group)].sum())
+
+    for batch in in_batches(groups.with_files(names), rows_of, INDEX_COMMIT_ROWS):
+        yield groups.names(batch)
 
 
 @dataclass(frozen=True, slots=True)

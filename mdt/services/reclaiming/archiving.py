@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import in_batches
 from mdt.commit import hudi_archive
 from mdt.commit.hudi_locks import locked
 from mdt.errors import Corrupt
@@ -164,16 +165,13 @@ def _archive_instants(metadata: Metadata, snapshot: Snapshot) -> None:
 
 def _batches(files: Iterable[InstantFile]) -> Iterator[list[InstantFile]]:
     """Yield the files of instants, sorted by time, as many as are archived at once."""
-    batch, size = list[InstantFile](), 0
-    for _, group in groupby(files, key=attrgetter("time")):
-        instant_files = list(group)
-        size += sum(file.size for file in instant_files)
-        if batch and size > ARCHIVED_BYTES_MAX:
-            yield batch
-            batch, size = [], sum(file.size for file in instant_files)
-        batch += instant_files
-    if batch:
-        yield batch
+    instants = (list(group) for _, group in groupby(files, key=attrgetter("time")))
+    for batch in in_batches(instants, _bytes, ARCHIVED_BYTES_MAX):
+        yield list(chain.from_iterable(batch))
+
+
+def _bytes(files: Iterable[InstantFile]) -> int:
+    return sum(file.size for file in files)
 
 
 def _is_archived(storage: Storage, layout: Layout, old: Sequence[InstantFile]) -> bool:
