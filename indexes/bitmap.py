@@ -52,7 +52,7 @@ from pyroaring import BitMap
 
 from indexes import bit_slices, dictionary
 from indexes import values as order
-from indexes.arrays import stable_order
+from indexes.arrays import spans, stable_order
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.bit_slices import Range
 from indexes.blocks import Blocks, pack
@@ -425,8 +425,8 @@ def _estimate_bytes(
 ) -> int:
     """Estimate the bytes of a bitmap for each value: roaring containers without headers."""
     total = 0
-    for start in range(0, len(codes), CONTAINER_ROWS):
-        part = codes[start : start + CONTAINER_ROWS]
+    for span in spans(len(codes), CONTAINER_ROWS):
+        part = codes[span]
         inside = np.bincount(part, minlength=distinct)
         runs = np.bincount(part[np.r_[True, part[1:] != part[:-1]]], minlength=distinct)
         size = np.minimum(np.minimum(2 * inside, -(-len(part) // 8)), 4 * runs + 2 * (runs > 0))

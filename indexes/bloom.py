@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from indexes.arrays import run_starts
+from indexes.arrays import run_starts, spans
 from indexes.base import BoolArray, Int64Array, KeyHashes, UInt64Array
 
 UInt32Array = npt.NDArray[np.uint32]
@@ -76,8 +76,7 @@ class FilterSet:
             key: int64[p], positions in ``hashes``.
         """
         answer = np.zeros(len(which), np.bool_)
-        for start in range(0, len(which), _PIECE_PAIRS):
-            piece = slice(start, start + _PIECE_PAIRS)
+        for piece in spans(len(which), _PIECE_PAIRS):
             word = hashes.lo[key[piece]]
             place = _place(word, self.blocks[which[piece]]) + self.first[which[piece]]
             answer[piece] = self._probe(place, word)

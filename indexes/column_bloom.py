@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes import bloom, options, values
-from indexes.arrays import run_starts
+from indexes.arrays import run_starts, spans
 from indexes.base import BoolArray, KeyHashes, SkippingIndex, Summary
 from indexes.bloom import BLOCK_BYTES, FilterSet
 from indexes.key_hash import hash_keys
@@ -109,7 +109,7 @@ class ColumnBloom(SkippingIndex):
         if len(hashes) > LITERALS_MAX:
             return has_values
         step = _PAIRS_MAX // max(1, len(hashes))
-        pieces = [slice(start, start + step) for start in range(0, len(heads), step)]
+        pieces = spans(len(heads), step)
         members = [_contains_any(summaries[piece], heads[piece], hashes) for piece in pieces]
         return np.asarray(has_values & np.concatenate([np.zeros(0, np.bool_), *members]))
 

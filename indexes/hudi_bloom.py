@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.arrays import ByteRows, byte_rows
+from indexes.arrays import ByteRows, byte_rows, spans
 from indexes.base import BoolArray, Int64Array
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -126,8 +126,8 @@ class FilterBuilder:
         Works in batches, because the positions of a key take 240 bytes.
         """
         rows = byte_rows(keys)
-        for start in range(0, len(rows), _PIECE_KEYS):
-            piece = rows.rows(slice(start, start + _PIECE_KEYS))
+        for span in spans(len(rows), _PIECE_KEYS):
+            piece = rows.rows(span)
             row: Int64Array | np.int64 = np.int64(0)
             if self._is_dynamic:
                 row = _row_numbers(
@@ -164,8 +164,7 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
     """
     matrix = _decode(text, type_code)
     rows, answer = byte_rows(keys), np.zeros(len(keys), np.bool_)
-    for start in range(0, len(rows), _PIECE_KEYS):
-        block = slice(start, start + _PIECE_KEYS)
+    for block in spans(len(rows), _PIECE_KEYS):
         positions = _positions(rows.rows(block), matrix.bits, matrix.hashes)
         for line in matrix.rows:
             answer[block] |= (

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.arrays import ByteRows, byte_rows
+from indexes.arrays import ByteRows, byte_rows, spans
 from indexes.base import Int64Array, UInt64Array
 from indexes.key_hash import hash_keys
 
@@ -75,8 +75,7 @@ def hash_values(keys: pa.Array) -> UInt64Array:
         return _hash_words(words)
     hashes = np.empty(len(keys), np.uint64)
     rows = byte_rows(keys)
-    for start in range(0, len(rows), _PIECE_ROWS):
-        piece = slice(start, start + _PIECE_ROWS)
+    for piece in spans(len(rows), _PIECE_ROWS):
         hashes[piece] = _hash_piece(rows.rows(piece))
     long = np.flatnonzero(rows.lengths > _LONG_BYTES)
     if len(long):
@@ -88,8 +87,8 @@ def registers(hashes: UInt64Array) -> Registers:
     """Return the sketch of n hashes: uint64[n]. O(n), 3 ns per hash. Duplicates change nothing."""
     sketch = np.zeros(REGISTERS, np.uint8)
     minimum = 0
-    for start in range(0, len(hashes), _PIECE_ROWS):
-        piece = hashes[start : start + _PIECE_ROWS]
+    for span in spans(len(hashes), _PIECE_ROWS):
+        piece = hashes[span]
         if minimum:
             # Skip hashes that cannot exceed the smallest register. Soon these are most rows.
             piece = piece[piece < np.uint64(1 << (64 - minimum))]
@@ -162,13 +161,13 @@ def _hash_words(words: UInt64Array) -> UInt64Array:
     """Same result as :func:`_hash_piece`, from words."""
     hashes = np.empty(len(words), np.uint64)
     length = np.uint64(8 * words.shape[1] * int(_MULTIPLIERS[0]) % 2**64)
-    for start in range(0, len(words), _PIECE_ROWS):
-        piece = words[start : start + _PIECE_ROWS]
+    for span in spans(len(words), _PIECE_ROWS):
+        piece = words[span]
         sums = _fold(piece[:, -1].copy(), 1)
         for at in range(words.shape[1] - 1):
             sums += _fold(piece[:, at].copy(), at + 2)
         sums += length
-        hashes[start : start + _PIECE_ROWS] = _mix(sums)
+        hashes[span] = _mix(sums)
     return hashes
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.arrays import in_batches, numbers, take_rows
+from indexes.arrays import in_batches, numbers, spans, take_rows
 from indexes.base import BoolArray, Int64Array
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
@@ -112,8 +112,7 @@ class ChangedRows:
         events = Events.from_commits(commits)
         changed = self._find_changes(events, self._keys(events, self._unknown(commits, events)))
         changed = changed if maybe is None else changed.rows(_within(changed, maybe))
-        for start in range(0, len(changed), _BATCH_ROWS):
-            yield changed.rows(slice(start, start + _BATCH_ROWS))
+        yield from map(changed.rows, spans(len(changed), _BATCH_ROWS))
 
     def tables(self) -> Iterator[tuple[Changes, pa.Table]]:
         """Yield the changes that match, ordered like :meth:`changes`, with their columns ``names``.

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import flags, numbers, stable_order
+from indexes.arrays import flags, numbers, spans, stable_order
 from indexes.base import Int64Array, UInt64Array
 
 SORT, ZORDER, HILBERT = "sort", "zorder", "hilbert"
@@ -114,11 +114,11 @@ def codes(ranked: Sequence[Int64Array], curve: str) -> UInt64Array:
     assert 2 <= d <= COLUMNS_MAX, "fewer columns need no curve, more have no use of one"
     bits = min(_CODE_BITS // d, -(-(max(n, 1).bit_length() + _CELLS_PER_ROW_BITS) // d))
     positions = np.empty(n, np.uint64)
-    for start in range(0, n, _BLOCK_ROWS):
-        block = [_scaled(axis[start : start + _BLOCK_ROWS], n, bits) for axis in ranked]
+    for rows in spans(n, _BLOCK_ROWS):
+        block = [_scaled(axis[rows], n, bits) for axis in ranked]
         if curve == HILBERT:
             _to_hilbert(block, bits)
-        positions[start : start + _BLOCK_ROWS] = _interleaved(block, bits)
+        positions[rows] = _interleaved(block, bits)
     return positions
 
 
