@@ -24,7 +24,7 @@ from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, FAR_RANGE_BYTES
 from mdt.parquet.decoded import decode_strings
 from mdt.parquet.digests import Footer, adjacent_chunks, digests, parse_footer
 from mdt.parquet.segment import Segment
-from mdt.schema.convert import convert
+from mdt.schema.convert import convert, fill_required
 from mdt.schema.definition import TableDefinition
 from mdt.schema.older_files import form_of, widen
 from mdt.session import Recent
@@ -341,20 +341,25 @@ def _decode(
 def _converted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows of an imported file as the columns ``schema``.
 
-    Missing columns are null, and values that are narrower become wider.
+    Missing columns are null, and values that are narrower become wider. Fields of structs that the
+    table requires may be optional in the file.
     """
     columns = []
     for field in schema:
         if field.name not in table.column_names:
-            columns.append(pa.chunked_array([pa.nulls(len(table), field.type)]))
-            continue
-        column = table[field.name]
+            column = pa.chunked_array([pa.nulls(len(table), field.type)])
+        else:
+            column = table[field.name]
         if not pa.types.is_dictionary(column.type):
-            change = convert if field.type.num_fields else widen
+            change = _nested if field.type.num_fields else widen
             chunks = [change(chunk, field.type) for chunk in column.chunks]
             column = pa.chunked_array(chunks, field.type)
         columns.append(column)
     return pa.table(dict(zip(schema.names, columns, strict=True)))
+
+
+def _nested(array: pa.Array, type: pa.DataType) -> pa.Array:
+    return fill_required(convert(array, type), type)
 
 
 def _corrupt(segment: Segment, problem: str) -> Corrupt:

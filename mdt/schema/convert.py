@@ -187,15 +187,15 @@ def fill_required(array: pa.Array, type: pa.DataType) -> pa.Array:
         return array
     pairs = zip(parts_of(array), fields_of(type), strict=True)
     if pa.types.is_struct(type):
-        return rebuild(array, [_fill_field(*pair) for pair in pairs], type)
+        return rebuild(array, [_fill_field(*pair, array) for pair in pairs], type)
     return rebuild(array, [fill_required(part, field.type) for part, field in pairs], type)
 
 
-def _fill_field(array: pa.Array, field: pa.Field) -> pa.Array:
+def _fill_field(array: pa.Array, field: pa.Field, structs: pa.StructArray) -> pa.Array:
     array = fill_required(array, field.type)
     if field.nullable or not array.null_count:
         return array
-    rows = np.where(np.asarray(array.is_null()), len(array), np.arange(len(array)))
+    rows = np.where(np.asarray(structs.is_null()), len(array), np.arange(len(array)))
     return pa.concat_arrays([array, pa.array([_any_value(field.type)], field.type)]).take(
         pa.array(rows)
     )

@@ -5,7 +5,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign_tables import ForeignTable, record
+from foreign_tables import ForeignTable, parquet, record, with_meta_fields
 from hidden import HiddenMetadata, is_private
 from hudi_tables import FIXTURES, ZIPS, bag, fixture
 from hudis_rollback import roll_back
@@ -575,6 +575,35 @@ def test_a_commit_with_the_instant_of_a_record_that_only_we_see_is_imported(plac
     assert sorted(t.scan(columns=["v"]).to_arrow()["v"].to_pylist()) == [2, 3]
     assert rows_of(mdt.open(HiddenMetadata(table.storage))) == rows_of(t)
     assert t.check().ok
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_required_fields_of_null_structs_may_be_null_in_files(is_older):
+    """Clusterings of Hudi 0.15 write all fields as optional ones. Older files lack the column."""
+    table = ForeignTable({"id": "string", "s": record({"x": ("int",)}, "s")})
+    values = [{"x": 1}, None, {"x": 3}]
+    rows = [{"id": key, "s": s} for key, s in zip("abc", values, strict=True)]
+    optional = record({"id": "string", "s": record({"x": "int"}, "s")})
+    if is_older:
+        values, optional = [None] * 3, record({"id": "string"})
+        rows = [{"id": row["id"]} for row in rows]
+    table.base(1, data=parquet(table.rows(1, rows), with_meta_fields(optional)))
+    t = mdt.adopt(table.storage)
+    found = t.scan().to_arrow()
+    assert found["s"].to_pylist() == values
+    assert not found.schema.field("s").type.field("x").nullable
+    assert t.check().ok
+    t.upsert(pa.Table.from_pylist([{"id": "d", "s": {"x": 4}}], t.schema))
+    t.compact()
+    assert t.scan().to_arrow()["s"].to_pylist() == [*values, {"x": 4}]
+
+
+def test_a_required_field_that_another_writer_left_null_stays_null():
+    table = ForeignTable({"id": "string", "s": record({"x": ("int",)}, "s")})
+    optional = with_meta_fields(record({"id": "string", "s": record({"x": "int"}, "s")}))
+    table.base(1, data=parquet(table.rows(1, [{"id": "a", "s": {"x": None}}]), optional))
+    t = mdt.adopt(table.storage)
+    assert t.scan().to_arrow()["s"].to_pylist() == [{"x": None}]
 
 
 @pytest.mark.parametrize(
