@@ -173,10 +173,9 @@ class _Writer:
     def _info(self, schema: str, created_ms: int) -> bytes:
         """Return the content of the file info."""
         count = max(self._count, 1)
-        last = _row(self._last) if self._count else b""
         pairs = {
             "schema": schema.encode(),
-            "hfile.LASTKEY": last,
+            "hfile.LASTKEY": _row(self._last),  # Hudi 0.15 reads two bytes of it, also if empty
             "hfile.AVG_KEY_LEN": struct.pack(">i", self._key_bytes // count),
             "hfile.AVG_VALUE_LEN": struct.pack(">i", self._value_bytes // count),
             "hfile.CREATE_TIME_TS": struct.pack(">q", created_ms),
