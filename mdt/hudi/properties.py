@@ -18,6 +18,7 @@ NAME = "hoodie.table.name"
 TYPE = "hoodie.table.type"
 VERSION = "hoodie.table.version"
 LAYOUT = "hoodie.timeline.layout.version"
+CREATE_SCHEMA = "hoodie.table.create.schema"
 TIME_ZONE = "hoodie.table.timeline.timezone"
 ENCODES_PATHS = "hoodie.datasource.write.partitionpath.urlencode"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
@@ -31,7 +32,7 @@ DECISIVE = (
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.populate.meta.fields",
     "hoodie.table.base.file.format",
-    "hoodie.table.create.schema",
+    CREATE_SCHEMA,
     "hoodie.table.keygenerator.class",
     "hoodie.table.partition.fields",
     "hoodie.table.precombine.field",

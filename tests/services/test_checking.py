@@ -3,6 +3,7 @@ calls the wrong rows new.
 """
 
 import base64
+import json
 import struct
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import mdt
 from indexes.bitmap import BitmapIndex
 from mdt.commit import transaction
 from mdt.errors import Missing
-from mdt.hudi import log_file
+from mdt.hudi import log_file, properties
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import FRESH
 from mdt.services.checking.problems import Kind
@@ -179,3 +180,18 @@ def test_other_positions_in_a_log_block_are_found_and_other_bytes_of_them_are_no
     assert log_file.encode_positions(bits) != block.header[log_file.POSITIONS]
     found = [problem.text for problem in mdt.open(storage).check().problems]
     assert len(found) == shift and all("differs from the block expected" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "is_ok"), [("id", "int", True), ("id", "long", False), ("key", "int", False)]
+)
+def test_other_engines_may_write_the_first_schema_again(name, type, is_ok):
+    """CREATE TABLE of Hudi 0.15 makes all columns of it nullable, and gives records other names."""
+    storage = MemoryStorage()
+    t = mdt.create(storage, pa.schema({"id": pa.int32()}), key=["id"])
+    stored = properties.decode(storage.read(paths.properties()))
+    field = {"name": name, "type": [type, "null"]}
+    schema = {"type": "record", "name": "t_record", "namespace": "hoodie.t", "fields": [field]}
+    stored[properties.CREATE_SCHEMA] = json.dumps(schema)
+    storage.replace(paths.properties(), properties.encode(stored))
+    assert t.check().ok is is_ok

@@ -13,8 +13,9 @@ from itertools import tee
 
 from mdt.commit import publish
 from mdt.commit.recovery import pending
-from mdt.errors import Corrupt, Invalid
+from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi import properties
+from mdt.hudi.avro_columns import arrow_schema
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import partition_depth
 from mdt.hudi.timeline import WRITES, Instant
@@ -131,17 +132,31 @@ def _properties_problem(state: TableState) -> str:
         return str(error)
     if definition.adopted:
         return ""
-    decisive, allowed = layout_of(definition).decisive, set[tuple[str, str | None]]()
+    decisive, allowed = layout_of(definition).decisive, set[tuple[str, object]]()
     for seq in {0, *(version.since for version in definition.versions)}:
         expected = layout_of(definition).properties(definition.at(seq))
-        allowed.update((name, expected.get(name)) for name in decisive)
+        allowed.update((name, _meaning(expected, name)) for name in decisive)
     for name in decisive:
-        if (name, stored.get(name)) not in allowed:
+        if (name, _meaning(stored, name)) not in allowed:
             return f"{name} differs from its value when the table was created"
     return ""
 
 
 _DEPTH = "partitionDepth"
+
+
+def _meaning(stored: Mapping[str, str], name: str) -> object:
+    """Return the value of a property, or the columns of the table's first schema.
+
+    CREATE TABLE of Hudi 0.15 writes this schema again, without what is required.
+    """
+    value = stored.get(name)
+    if name != properties.CREATE_SCHEMA or value is None:
+        return value
+    try:
+        return frozenset((field.name, field.type) for field in arrow_schema(value))
+    except (Corrupt, Unsupported):
+        return value
 
 
 def _markers(state: TableState) -> Objects:
