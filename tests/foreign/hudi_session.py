@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,19 +21,26 @@ from compare_states import OPERATION
 from benchmarks.spark.environments import ENVIRONMENTS, Missing
 
 FOLDER = Path(__file__).resolve().parent
+HUDI = ENVIRONMENTS["hudi"]
+NEWEST = HUDI.artifacts[0].rpartition(":")[2]
+RELEASE = os.environ.get("MDT_HUDI_RELEASE", NEWEST)
+"""Release of Hudi that the tests run, unless one names another."""
 
 
 class Refused(Exception):
     """Hudi raised an error. The text is that of Hudi."""
 
 
-def command(script: str) -> list[str]:
-    """Return the command for a script of this folder in Hudi's environment, with Hudi's JAR.
+def command(script: str, release: str = RELEASE) -> list[str]:
+    """Return the command for a script of this folder in Hudi's environment, with the JAR of a
+    release of Hudi.
 
     The environment is made if it is not there, in ``.spark-engines``. Skips the test if that fails.
     """
+    artifact = HUDI.artifacts[0].replace(NEWEST, release)
     try:
-        python, jars = ENVIRONMENTS["hudi"].installed(FOLDER.parents[1] / ".spark-engines")
+        engine = replace(HUDI, artifacts=(artifact,))
+        python, jars = engine.installed(FOLDER.parents[1] / ".spark-engines")
     except Missing as error:
         pytest.skip(f"Hudi's engine cannot be installed: {error}")
     return [python, str(FOLDER / script), *jars]
@@ -57,15 +65,16 @@ class HudiSession:
     ...     hudi.rows(path)
     """
 
-    def __init__(self, folder: Path, zone: str = "UTC") -> None:
+    def __init__(self, folder: Path, zone: str = "UTC", release: str = RELEASE) -> None:
         """Start the process.
 
         Args:
             folder: For temporary files and the output of the process.
             zone: Time zone of the process.
+            release: Release of Hudi.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._zone = folder, zone
+        self.folder, self._zone, self.release = folder, zone, release
         self._tables: dict[str, list[object]] = {}
         self._columns: dict[str, list[tuple[object, ...]]] = {}
         self._output = (folder / "output").open("w")
@@ -73,7 +82,7 @@ class HudiSession:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [*command("hudi_server.py"), str(self.folder), self._zone],
+            [*command("hudi_server.py", self.release), str(self.folder), self._zone],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._output,

@@ -1,0 +1,72 @@
+"""Earlier releases of Hudi and mdt write to a table in turns."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from compare_states import EQUAL, difference
+from follower import rows_of
+from hudi_session import HudiSession
+from test_default_options_with_hudi import CHOSEN, require_same_rows
+
+import mdt
+
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+RELEASES = (("0.15.0", 6, COW), ("0.15.0", 6, MOR), ("1.0.2", 8, MOR), ("1.1.1", 9, MOR))
+"""Releases of Hudi, the newest table version of each, and types of tables."""
+TURNS = 3
+BY_INDEX = {"hoodie.index.type": "RECORD_INDEX"}
+CLUSTERING = "call run_clustering(table => '{t}', order => 'v')"
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+
+
+@pytest.mark.parametrize(("release", "version", "kind"), RELEASES)
+def test_all_readers_have_the_same_rows(release, version, kind, tmp_path):
+    path = tmp_path / "t"
+    with HudiSession(tmp_path / "session", release=release) as hudi:
+        hudi.create(path, version, kind, CHOSEN)
+        hudi.call(path, "upsert", list(range(30)), 10)
+        ours = mdt.adopt(path)
+        ours.create_index(["bitmap(v)"])  # a commit without files
+        for turn in range(TURNS):
+            hudi.call(path, "upsert", list(range(4 * turn, 4 * turn + 12)), 20 + 2 * turn)
+            hudi.call(path, "delete", [40 - turn, 2 * turn], 20 + 2 * turn)
+            if turn % 2:
+                hudi.call(path, "sql", CLUSTERING)
+            require_all_columns(hudi, path)
+            rows = ours.scan().to_arrow()
+            changed = [{**row, "ts": 21 + 2 * turn} for row in rows.to_pylist()[turn : turn + 9]]
+            ours.upsert(pa.Table.from_pylist(changed, rows.schema))
+            require_same_rows(hudi, path)
+
+
+def require_all_columns(hudi, path):
+    """Require that Hudi and mdt read equal rows. Hudi 0.15 puts partition columns last."""
+    rows = rows_of(mdt.open(path))
+    assert difference(rows, hudi.rows(path).select(rows.column_names)) == EQUAL
+
+
+def test_a_table_of_ours_with_a_record_index_is_written_by_hudi_0_15(tmp_path):
+    keys = {"hoodie.metadata.enable": "true", "hoodie.metadata.record.index.enable": "true"}
+    made, path = tmp_path / "made", tmp_path / "t"
+    with HudiSession(tmp_path / "session", release="0.15.0") as hudi:
+        hudi.create(made, 6, MOR, CHOSEN)
+        hudi.call(made, "upsert", list(range(4)), 10)
+        rows = mdt.open(made).scan().to_arrow()
+        ours = mdt.create(
+            path, rows.schema, key=["id"], ordering="ts", table_type=MOR, options=keys
+        )
+        ours.insert(rows)
+        flat = {"hoodie.datasource.write.partitionpath.field": ""}
+        hudi.create(path, 6, MOR, CHOSEN | keys | flat | BY_INDEX)
+        for ts in (20, 30):
+            hudi.call(path, "upsert", [1, 2, ts], ts)
+            require_same_rows(hudi, path)
+            ours.delete([{"id": "k001"}])
+            require_same_rows(hudi, path)
+            answer = json.loads(hudi.call(path, "query", f"id = 'k{ts:03}'", **keys))
+            assert answer["keys"] == [f"k{ts:03}"]
+        hudi.call(path, "sql", "select count(*) from {t}")  # enters the table in a catalog
+        assert mdt.open(path).check().ok
