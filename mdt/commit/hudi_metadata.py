@@ -233,12 +233,14 @@ class _Keeper:
         return partition != RECORD_INDEX or is_made or hudi_record_index.may_begin(self._after)
 
     def _follows_index(self) -> bool:
-        """Return True if an index of ours was built since the last commit on the timeline."""
+        """Return True if an index of ours was added or built since the last commit on the
+        timeline.
+        """
         for seq in range(self._record.seq - 1, max(self._newest.retention.first, 1) - 1, -1):
             record = self._metadata.record(seq)
             if record is None or publish.has_instant(record):
                 return False
-            if "indexing" in record.header:
+            if "indexes" in record.header or "indexing" in record.header:
                 return True
         return False
 

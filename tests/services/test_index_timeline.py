@@ -125,13 +125,13 @@ def test_of_an_empty_table_there_is_nothing_to_build_and_a_plan_whose_files_went
     storage = MemoryStorage()
     table = make(storage, MOR, "record")
     table.create_index("bitmap(fare)", mode="async")
-    assert list(states(storage).values()) == [ALL]
+    assert states(storage) == {}, "the first write of Hudi fails beside an index build alone"
     table.upsert(rows(range(3), 1, 1.0))
     table.create_index("bloom(id)", mode="async")
     table.delete(rows(range(3), 2, 0.0))
     table.compact()
     table.build_indexes()
-    assert list(states(storage).values()) == [ALL, ALL]
+    assert list(states(storage).values()) == [ALL]
     assert_clean(storage)
 
 

@@ -67,6 +67,9 @@ class IndexChange(Operation[WritePlan]):
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Return the change and, for added and reset indexes, the build plan with the number of
         files.
+
+        Without files there is nothing to build. A writer of Hudi 1.2 fails to make its metadata
+        table if an index build is the only instant on the timeline.
         """
         files = int((snapshot.rows > 0).sum())
         indexes = present(
@@ -75,16 +78,16 @@ class IndexChange(Operation[WritePlan]):
             forget=list(self.forgotten),
             packages=packages_of(self.added),
         )
-        to_build = [*self.added, *self.forgotten]
+        to_build = []
+        if files:
+            to_build = [*self.added, *self.forgotten]
         remaining = [
             spec for spec in (*snapshot.definition.indexes, *self.added) if spec not in self.dropped
         ]
         plans = dict(open_plans(self.metadata, snapshot))
         if to_build:
             plans[claim.instant] = to_build
-        lacking = uncovered_specs(snapshot, plans)
-        if files:
-            lacking += to_build
+        lacking = [*uncovered_specs(snapshot, plans), *to_build]
         plan_fields = {**finished_plans(plans, remaining, lacking), **present(plan=to_build)}
         return Changes(
             extra={"indexes": {**indexes, "files": files}, **present(indexing=plan_fields)}
