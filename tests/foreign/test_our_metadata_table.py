@@ -161,6 +161,24 @@ def test_hudi_uses_it_after_an_upgrade(tmp_path):
         goes_on(hudi, path)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("version", [6, 9])
+def test_hudi_writes_first_into_a_table_with_an_index(tmp_path, version):
+    options = {"mdt.table.version": str(version), **BY_METADATA}
+    with HudiSession(tmp_path / "session") as hudi:
+        made, path = tmp_path / "made", tmp_path / "t"
+        hudi.create(made, version, "MERGE_ON_READ", hudi_options(["city"]))
+        hudi.call(made, "upsert", [3], 5)
+        schema, settings = mdt.open(made).schema, {"key": ["id"], "partition_by": ["city"]}
+        table = mdt.create(path, schema, ordering="ts", options=options, **settings)
+        table.create_index("bitmap(v)")
+        hudi.create(path, version, "MERGE_ON_READ", hudi_options(["city"]))
+        hudi.call(path, "upsert", [1, 2], 20)
+        assert ids(hudi, path, **BY_METADATA) == ids(hudi, path) == our_ids(path)
+        assert len(our_ids(path)) == 2
+
+
 def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
     """Rows of a partition that the newest deltacommit hides are missing in Hudi's rows."""
     table.upsert(rows(range(60), 10_000))
