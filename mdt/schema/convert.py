@@ -185,9 +185,10 @@ def fill_required(array: pa.Array, type: pa.DataType) -> pa.Array:
     """
     if not requires(type):
         return array
-    pairs = zip(parts_of(array), fields_of(type), strict=True)
     if pa.types.is_struct(type):
+        pairs = zip(array.flatten(), fields_of(type), strict=True)  # null in null structs
         return rebuild(array, [_fill_field(*pair, array) for pair in pairs], type)
+    pairs = zip(parts_of(array), fields_of(type), strict=True)
     return rebuild(array, [fill_required(part, field.type) for part, field in pairs], type)
 
 

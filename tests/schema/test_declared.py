@@ -173,6 +173,24 @@ def test_null_structs_may_have_anything_in_their_required_fields(tmp_path):
         table.compact()
 
 
+@pytest.mark.parametrize("is_required", [False, True])
+@pytest.mark.parametrize("kind", ["struct", "list", "map"])
+def test_null_structs_may_have_structs_whose_required_fields_are_null(kind, is_required, tmp_path):
+    inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    structs = pa.StructArray.from_arrays([pa.array([None, 5])], fields=list(inner))
+    ends, keys = pa.array([0, 1, 2], pa.int32()), pa.array(["a", "b"])
+    part, value = {
+        "struct": (structs, {"x": 5}),
+        "list": (pa.ListArray.from_arrays(ends, structs), [{"x": 5}]),
+        "map": (pa.MapArray.from_arrays(ends, keys, structs), [("b", {"x": 5})]),
+    }[kind]
+    fields = [pa.field("part", part.type, nullable=not is_required)]
+    outer = pa.StructArray.from_arrays([part], fields=fields, mask=pa.array([True, False]))
+    table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "s": outer.type}), key="id")
+    table.upsert(pa.table({"id": [1, 2], "s": outer}))
+    assert table.scan().to_arrow()["s"].to_pylist() == [None, {"part": value}]
+
+
 BROKEN = [
     ({"v": None}, "column 'v' is required, but null in 2 rows, first in row 1"),
     (
