@@ -64,6 +64,14 @@ _CONFLICT_SECONDS = 0.1
 """A conditional put that meets a concurrent put, possibly its own earlier try, is repeated up to
 ``_CONFLICTS_MAX`` times, because it is not yet known which put wins.
 """
+_AZURE_ENVIRONMENT = {
+    "AZURE_STORAGE_ACCOUNT_NAME": "account_name",
+    "AZURE_STORAGE_ENDPOINT": "endpoint",
+    "AZURE_ENDPOINT": "endpoint",
+    "AZURE_STORAGE_USE_EMULATOR": "use_emulator",
+    "AZURE_USE_FABRIC_ENDPOINT": "use_fabric_endpoint",
+}
+"""Variable of the environment that obstore reads -> its option, of those that name the place."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -93,7 +101,7 @@ class ObjectStorage(Storage):
         )
         self._place = Place(self.url, parsed.secrets)
         self._store = _create_store(url, parsed, self._place) if store is None else store
-        self._location = _location(self.url, self._store)
+        self._location = _location(self.url, self._store, os.environ)
         self._conditional_put: bool | None = None
         self._lock = threading.Lock()
         self._at_once = StorageThreads()
@@ -397,13 +405,20 @@ def store_url(store: Any) -> str:
     )
 
 
-def _location(url: str, store: Any) -> str:
+def _location(url: str, store: Any, environment: Mapping[str, str]) -> str:
     """Return the root by one scheme of its service: for Azure ``abfss``, which most readers know,
     or ``az`` at an endpoint that is not named after the account.
+
+    The options of the store lack what obstore takes from the ``environment``.
     """
     if SERVICES.get(url.partition(":")[0]) is not AZURE:
         return unquote(url)
-    config = store.config
+    given = {
+        option: environment[name]
+        for name, option in _AZURE_ENVIRONMENT.items()
+        if name in environment
+    }
+    config = {**given, **store.config}
     root = f"az://{config['container_name']}"
     is_elsewhere = "endpoint" in config or _is_true(config, "use_emulator")
     if not is_elsewhere and "account_name" in config:
@@ -415,7 +430,7 @@ def _location(url: str, store: Any) -> str:
 
 
 def _is_true(config: Mapping[str, Any], name: str) -> bool:
-    return str(config.get(name)).lower() == "true"
+    return str(config.get(name)).lower() in ("1", "true", "on", "yes", "y")
 
 
 def _create_store(url: str, options: StoreOptions, place: Place) -> Any:

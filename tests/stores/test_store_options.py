@@ -303,6 +303,28 @@ def test_all_schemes_of_a_service_name_one_location(urls, given, location, hadoo
         assert not storage.is_at(location + "x")
 
 
+@pytest.mark.parametrize(
+    ("environment", "given", "root"),
+    [
+        ({"ACCOUNT_NAME": "me"}, {}, "abfss://c@me.dfs.core.windows.net"),
+        ({"ACCOUNT_NAME": "you"}, {"account_name": "me"}, "abfss://c@me.dfs.core.windows.net"),
+        ({"ENDPOINT": "https://proxy.example"}, {"account_name": "me"}, "az://c"),
+        ({"USE_EMULATOR": "1"}, {"account_name": "me"}, "az://c"),
+        (
+            {"USE_EMULATOR": "1"},
+            {"account_name": "me", "use_emulator": "false"},
+            "abfss://c@me.dfs.core.windows.net",
+        ),
+    ],
+)
+def test_the_environment_names_a_location_on_azure_too(environment, given, root, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
+    storage = open_storage("az://c/t", storage_options={"account_key": "bm90", **given})
+    assert storage.location == f"{root}/t"
+    assert storage.is_at(f"{root}/t")
+
+
 @pytest.mark.parametrize("scheme", sorted(SERVICES))
 def test_every_scheme_has_a_hint_for_credentials(scheme):
     assert "storage_options" in SERVICES[scheme].credentials
