@@ -68,5 +68,5 @@ def _problems(
 ) -> Iterator[Problem]:
     for text, keys in contradictions:
         for key in keys[:_SHOWN].to_pylist():
-            text = f"{shown} of Hudi has {text}: {key[:200]!r}"
+            text = f"{shown} of Hudi has {text}: {str(key)[:200]!r}"
             yield Problem(f"{FOLDER}/{name}", text, Kind.LISTING)
