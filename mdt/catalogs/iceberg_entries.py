@@ -85,7 +85,7 @@ class Pointer(ABC):
             except NoSuchTableError:
                 return None
         seq = self._seq_of(found)
-        self._require_standing(found, newest)
+        self._refuse_undone_commit(found, newest)
         return seq
 
     def missing(self) -> Invalid:
@@ -154,7 +154,7 @@ class Pointer(ABC):
         return version
 
     @abstractmethod
-    def _require_standing(self, found: Table, newest: int) -> None:
+    def _refuse_undone_commit(self, found: Table, newest: int) -> None:
         """Raise Unsupported if a restored backup has undone the commit of an entry."""
 
     def _require_own(self, found: Table) -> None:
@@ -229,7 +229,7 @@ class LocationPointer(Pointer):
         if version is None or version < seq:
             raise Unsupported(f"this release of pyiceberg left {self.title} at {after}")
 
-    def _require_standing(self, found: Table, newest: int) -> None:
+    def _refuse_undone_commit(self, found: Table, newest: int) -> None:
         """Do nothing. Such an entry cannot be loaded, as its file is gone."""
 
     def _version_of(self, found: Table) -> int | None:
@@ -255,7 +255,7 @@ class SnapshotPointer(Pointer):
         """
         found = self.catalog.load_table(self.name)
         at, (ours, _) = self._seq_of(found), self._version(seq)
-        self._require_standing(found, seq)
+        self._refuse_undone_commit(found, seq)
         if at >= seq:
             return
         theirs = found.metadata
@@ -293,9 +293,10 @@ class SnapshotPointer(Pointer):
         )
         self.catalog.commit_table(found, requirements, tuple(updates))
 
-    def _require_standing(self, found: Table, newest: int) -> None:
-        """See :meth:`Pointer._require_standing`. A list of manifests that is missing may also be
-        cleaned or damaged.
+    def _refuse_undone_commit(self, found: Table, newest: int) -> None:
+        """See :meth:`Pointer._refuse_undone_commit`.
+
+        A missing list of manifests may also have been cleaned or damaged.
         """
         snapshot = found.metadata.current_snapshot()
         if snapshot is None:

@@ -271,7 +271,7 @@ def label(
 
 
 def large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of all batches as tables of about _BATCH_BYTES."""
+    """Yield the rows of all batches as tables of at most _BATCH_BYTES, or of one batch."""
     nonempty = (batch for batch in batches if batch.num_rows)
     return map(
         pa.Table.from_batches, in_batches(nonempty, lambda batch: batch.nbytes, _BATCH_BYTES)

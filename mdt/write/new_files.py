@@ -585,7 +585,7 @@ class WriteJob:
 def _key_metadata(
     keys: pa.Array | None, bloom: Callable[[], bytes] | None
 ) -> base_file.KeyMetadata:
-    """Return what the footer tells of record keys. ``bloom`` returns their Bloom filter."""
+    """Return the key metadata of a footer. ``bloom`` makes the Bloom filter of the keys."""
     text = None if bloom is None else bloom()
     if keys is None:
         return None, None, None

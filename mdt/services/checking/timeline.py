@@ -135,9 +135,9 @@ def _properties_problem(state: TableState) -> str:
     decisive, allowed = layout_of(definition).decisive, set[tuple[str, object]]()
     for seq in {0, *(version.since for version in definition.versions)}:
         expected = layout_of(definition).properties(definition.at(seq))
-        allowed.update((name, _meaning(expected, name)) for name in decisive)
+        allowed.update((name, _comparable_value(expected, name)) for name in decisive)
     for name in decisive:
-        if (name, _meaning(stored, name)) not in allowed:
+        if (name, _comparable_value(stored, name)) not in allowed:
             return f"{name} differs from its value when the table was created"
     return ""
 
@@ -145,10 +145,10 @@ def _properties_problem(state: TableState) -> str:
 _DEPTH = "partitionDepth"
 
 
-def _meaning(stored: Mapping[str, str], name: str) -> object:
-    """Return the value of a property, or the columns of the table's first schema.
+def _comparable_value(stored: Mapping[str, str], name: str) -> object:
+    """Return the value of a property or, for the first schema of the table, its columns.
 
-    CREATE TABLE of Hudi 0.15 writes this schema again, without what is required.
+    CREATE TABLE of Hudi 0.15 writes this schema again, with all columns nullable.
     """
     value = stored.get(name)
     if name != properties.CREATE_SCHEMA or value is None:
