@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from mdt import logs
-from mdt.commit import claims, hudi_metadata, leftovers, markers, publish, shared_metadata
+from mdt.commit import claims, leftovers, markers, publish
 from mdt.commit.claims import Claims, PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
@@ -30,8 +30,8 @@ from mdt.commit.own_files import (
     remove_files,
     remove_overtaken_bases,
 )
-from mdt.commit.transaction import require_unharmed, run
-from mdt.commit.upgrading import finish_upgrade, upgrade_again
+from mdt.commit.transaction import publish_record, require_unharmed, run
+from mdt.commit.upgrading import upgrade_again
 from mdt.errors import Corrupt, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.hudi.layout import layout_of
@@ -302,13 +302,7 @@ def _publish_claimed(
         if is_new:
             require_unharmed(metadata, record)
         if is_new or record.txn in claimed:
-            remove_overtaken_bases(metadata, record, snapshot)
-            finish_upgrade(metadata, record, snapshot)
-            if is_new:
-                hudi_metadata.keep(metadata, record, snapshot)
-                shared_metadata.keep(metadata, record, snapshot)
-            publish.publish(metadata.storage, record, snapshot.definition)
-            other_formats.keep(metadata, record, snapshot)
+            publish_record(metadata, record, snapshot, is_new=is_new)
         if record.action == "clean" and record.txn in claimed:
             delete_released(metadata, record)
         if is_new:

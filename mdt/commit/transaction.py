@@ -579,14 +579,27 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
         if earlier is not None and earlier.instant in newest.imports.voided:
             continue
         if earlier is not None:
-            remove_overtaken_bases(metadata, earlier, newest)
-            finish_upgrade(metadata, earlier, newest)
-            hudi_metadata.keep(metadata, earlier, newest)
-            shared_metadata.keep(metadata, earlier, newest)
-            publish.publish(metadata.storage, earlier, newest.definition)
-            other_formats.keep(metadata, earlier, newest)
+            publish_record(metadata, earlier, newest)
         elif seq >= metadata.newest(watched=False).retention.first:
             raise Internal(f"commit record {seq} is missing")
+
+
+def publish_record(
+    metadata: Metadata, record: CommitRecord, newest: Snapshot, *, is_new: bool = True
+) -> None:
+    """Publish ``record``, with everything that readers of Hudi and of other formats need of it.
+
+    Args:
+        newest: A snapshot with the record, or a later one.
+        is_new: False if the record is on Hudi's timeline, so that Hudi's metadata table has it.
+    """
+    remove_overtaken_bases(metadata, record, newest)
+    finish_upgrade(metadata, record, newest)
+    if is_new:
+        hudi_metadata.keep(metadata, record, newest)
+        shared_metadata.keep(metadata, record, newest)
+    publish.publish(metadata.storage, record, newest.definition)
+    other_formats.keep(metadata, record, newest)
 
 
 def _is_finished(metadata: Metadata, newest: Snapshot, record: CommitRecord) -> bool:
