@@ -352,9 +352,8 @@ def _is_rolled_back(storage: Storage, record: CommitRecord, snapshot: Snapshot) 
     announced = layout_of(snapshot.definition).announced(record.instant, record.action)
     if announced and all(storage.size(path) is None for path, _ in announced):
         return True
-    files = record.table("files")
-    names = zip(files["partition"].to_pylist(), files["name"].to_pylist(), strict=True)
-    return any(storage.size(paths.data_file(*name)) is None for name in names)
+    written = references.file_paths(record.table("files")).to_pylist()
+    return any(storage.size(path) is None for path in written)
 
 
 def _is_overtaken(storage: Storage, record: CommitRecord, snapshot: Snapshot) -> bool:
@@ -392,9 +391,7 @@ def _roll_back_overtaken(metadata: Metadata, record: CommitRecord, snapshot: Sna
         record.instant,
     )
     remove_metadata_table(metadata)  # which may list its files
-    files = record.table("files")
-    names = zip(files["partition"].to_pylist(), files["name"].to_pylist(), strict=True)
-    written = (paths.data_file(*name) for name in names)
+    written = references.file_paths(record.table("files")).to_pylist()
     token = -1 if record.token is None else record.token
     metadata.storage.delete_many(
         [path for path in written if is_written_by(path, record.instant, token)]

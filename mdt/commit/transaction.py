@@ -49,6 +49,7 @@ from mdt.metadata.log import archive, commit_log
 from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.commit_log import CLEANED, REMOVED, SAVED, SLICES, VECTORS, CommitRecord
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.references import file_paths
 from mdt.metadata.snapshot.key_parts import key_parts_table
 from mdt.metadata.snapshot.log_tail import stats_table, summaries_table
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -551,12 +552,11 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
     Such a writer takes the commit for that of a crashed writer.
     """
     storage, why = metadata.storage, ""
-    files = record.table("files")
-    names = list(map(paths.data_file, files["partition"].to_pylist(), files["name"].to_pylist()))
+    written = file_paths(record.table("files")).to_pylist()
     try:
         metadata.newest()
-        sizes = storage.each(partial(storage.size, path) for path in names)
-        for path, size in zip(names, sizes, strict=True):
+        sizes = storage.each(partial(storage.size, path) for path in written)
+        for path, size in zip(written, sizes, strict=True):
             if size is None:
                 why = f"{path} is missing"
     except Unsupported as error:
