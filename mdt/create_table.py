@@ -11,7 +11,7 @@ import pyarrow as pa
 from indexes import registry
 from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.arguments import named_column, nearest, one_of, own_spelling, texts
-from mdt.commit import annotation, hudi_locks, leftovers, publish
+from mdt.commit import annotation, hudi_locks, publish
 from mdt.commit.hudi_record_index import require_unique_keys
 from mdt.config import (
     FORMATS_OPTION,
@@ -35,6 +35,7 @@ from mdt.metadata.files.key_map import orderable, words_decide
 from mdt.metadata.history.other_tables import refuse_to_create
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.trusted_names import writer_of
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import named_spec, packages_of
 from mdt.schema import declared
@@ -393,4 +394,4 @@ def _is_of_table(path: str) -> bool:
     folder = path.rpartition("/")[0]
     is_marker = path == paths.partition_metadata(folder)
     is_own = paths.is_hudis(path) or folder in FOLDERS or is_marker
-    return is_own or leftovers.token_of(path) is not None
+    return is_own or writer_of(path).token is not None

@@ -31,7 +31,7 @@ def delete_released(metadata: Metadata, record: CommitRecord) -> int:
     referenced = references.data_file_paths(metadata, metadata.newest(watched=False))
     doomed = []
     for path in released.filter(pc.invert(pc.is_in(released, referenced))).to_pylist():
-        if names.token_of(path.rpartition("/")[2]) not in running:
+        if names.writer_of(path).token not in running:
             doomed.append(path)
     metadata.storage.delete_many(doomed)
     return len(doomed)

@@ -120,7 +120,7 @@ def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
     tokens = frozenset(committed["token"].to_pylist())
     waiting = set()
     for path, token in files.items():
-        instant = _instant_of(path)
+        instant = names.writer_of(path).instant
         if token in tokens or (instant is not None and instant <= snapshot.retention.instant):
             waiting.add(path)
     return frozenset(waiting)
@@ -150,18 +150,10 @@ def _unended_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
     """
     tokens = set()
     for path, token in files.items():
-        instant = _instant_of(path)
+        instant = names.writer_of(path).instant
         if instant is None or instant > snapshot.retention.instant:
             tokens.add(token)
     return tokens
-
-
-def _instant_of(path: str) -> str | None:
-    """Return the instant in the path of a base file or summary object, or None."""
-    stored = names.stored_of(path)
-    if stored is not None:
-        return stored[0]
-    return names.instant_of(path.rpartition("/")[2])
 
 
 def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
@@ -191,16 +183,6 @@ def _outdated_markers(listing: Listing, ended: AbstractSet[str], archived: str) 
     return outdated
 
 
-def token_of(path: str) -> int | None:
-    """Return the token in the path of a data file or summary object, or None."""
-    stored = names.stored_of(path)
-    if stored is not None:
-        return stored[1]
-    if paths.is_hudis(path) and not path.startswith(f"{paths.merged_dir()}/"):
-        return None
-    return names.token_of(path.rpartition("/")[2])
-
-
 def _unclaimed_tokens(
     listing: Listing, used: set[str], claimed: set[str], tokens: set[int]
 ) -> dict[str, int]:
@@ -208,9 +190,9 @@ def _unclaimed_tokens(
     tokens_by_path = {}
     for info in listing:
         path = info.path
-        token = None if path in used else token_of(path)
-        if token is None or token in tokens:
+        if path in used:
             continue
-        if _instant_of(path) not in claimed:
+        instant, token = names.writer_of(path)
+        if token is not None and token not in tokens and instant not in claimed:
             tokens_by_path[path] = token
     return tokens_by_path

@@ -94,7 +94,7 @@ def is_of_another(storage: Storage, claim: PendingClaim, definition: TableDefini
 
 
 def _is_base_of(path: str, claim: PendingClaim, newest: Snapshot) -> bool:
-    is_own = is_written_by(path, claim.instant, claim.token)
+    is_own = names.is_written_by(path, claim.instant, claim.token)
     return is_own and not may_be_referred_to(newest, path)
 
 
@@ -124,7 +124,8 @@ def remove_files(
         infos += folder
     doomed, layout = [], layout_of(snapshot.definition)
     for info in infos:
-        if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
+        is_own = names.is_written_by(info.path, instant, token)
+        if not is_own or may_be_referred_to(snapshot, info.path):
             continue
         if info.path in referenced or (
             snapshot.is_shared and not has_only_instants(storage, info.path, {instant}, layout)
@@ -133,16 +134,6 @@ def remove_files(
         doomed.append(info.path)
     storage.delete_many(doomed)
     return len(doomed)
-
-
-def is_written_by(path: str, instant: str, token: int) -> bool:
-    """Return True if the name of an object has this token and, if it has an instant, this
-    instant.
-    """
-    stored, name = names.stored_of(path), path.rpartition("/")[2]
-    if stored is not None:
-        return stored == (instant, token)
-    return names.token_of(name) == token and names.instant_of(name) in (None, instant)
 
 
 def has_only_instants(
@@ -167,13 +158,7 @@ def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
     Of archived records only the newest instant is known. Their base files and objects have no newer
     instant.
     """
-    stored, name = names.stored_of(path), path.rpartition("/")[2]
-    written = names.instant_of(name) if stored is None else stored[0]
-    if written is not None and written <= snapshot.retention.instant:
-        return True
-    if stored is not None:
-        return stored[0] in snapshot.instants
-    instant = names.instant_of(name)
-    if instant is not None:
-        return instant in snapshot.instants
-    return names.token_of(name) in snapshot.log.tokens
+    instant, token = names.writer_of(path)
+    if instant is None:
+        return token in snapshot.log.tokens
+    return instant <= snapshot.retention.instant or instant in snapshot.instants

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
 from mdt import logs
 from mdt.commit import claims, leftovers, markers, publish
@@ -26,7 +27,6 @@ from mdt.commit.metadata_partitions import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.own_files import (
     is_of_another,
-    is_written_by,
     remove_files,
     remove_overtaken_bases,
 )
@@ -38,6 +38,7 @@ from mdt.hudi.layout import layout_of
 from mdt.hudi.read.loading import load_commit, load_properties, load_timeline
 from mdt.metadata import references
 from mdt.metadata.files import paths
+from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
@@ -223,7 +224,7 @@ def leftover_files(
     """
     garbage = leftovers.find(metadata, retention, ended)
     spared = garbage.unknown if garbage.foreign else frozenset()
-    return [path for path in garbage.files if leftovers.token_of(path) not in spared]
+    return [path for path in garbage.files if names.writer_of(path).token not in spared]
 
 
 def sweep(metadata: Metadata) -> int:
@@ -239,7 +240,7 @@ def sweep(metadata: Metadata) -> int:
         run(metadata, Rollback((), garbage.unknown))
     # Transactions that have committed since are not dead.
     open_ = garbage.unknown - metadata.newest().log.dead_tokens
-    doomed = [path for path in garbage.files if leftovers.token_of(path) not in open_]
+    doomed = [path for path in garbage.files if names.writer_of(path).token not in open_]
     metadata.storage.delete_many([*doomed, *garbage.instants])
     markers.drop_folders(metadata.storage, garbage.instants)
     # Empty directories of archived transactions would slow down every listing.
@@ -392,10 +393,8 @@ def _roll_back_overtaken(metadata: Metadata, record: CommitRecord, snapshot: Sna
     )
     remove_metadata_table(metadata)  # which may list its files
     written = references.file_paths(record.table("files")).to_pylist()
-    token = -1 if record.token is None else record.token
-    metadata.storage.delete_many(
-        [path for path in written if is_written_by(path, record.instant, token)]
-    )
+    is_own = partial(names.is_written_by, instant=record.instant, token=record.token)
+    metadata.storage.delete_many(filter(is_own, written))
     publish.retract(metadata.storage, record.instant, record.action, snapshot.definition)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from mdt.commit.operation import Changes, Claim
-from mdt.commit.own_files import is_written_by
 from mdt.engines.engine import Engine
 from mdt.metadata.files import paths
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
+from mdt.metadata.log.trusted_names import is_written_by
 from mdt.metadata.snapshot.tombstones import from_table, new_tombstones
 from mdt.stores.storage import Storage
 

@@ -329,8 +329,7 @@ def _parse_names(text):
         file_names.parse_base,
         file_names.parse_log,
         lambda name: Version6().instant_at(f".hoodie/{name}"),
-        names.token_of,
-        names.stored_of,
+        names.writer_of,
         names.is_partition,
     ):
         parse(text)

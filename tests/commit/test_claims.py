@@ -218,7 +218,8 @@ def test_a_claim_on_a_pending_write_of_another_writer_deletes_nothing_of_it(tabl
     if not storage.size(inflight):
         storage.replace(inflight, b"Hudi keeps the file groups of its write here")
     instant = inflight.rpartition("/")[2][:17]
-    [token, *_] = filter(None, map(leftovers.token_of, sorted(everything(storage) - before)))
+    writers = map(trusted_names.writer_of, sorted(everything(storage) - before))
+    [token, *_] = filter(None, (writer.token for writer in writers))
     forged = {**GOOD, "instant": instant, "token": token, "action": "deltacommit"}
     forged |= {"begun_at": table.snapshot().seq, "partitions": ["city=Oslo"]}
     put(storage, json.dumps(forged).encode(), instant)

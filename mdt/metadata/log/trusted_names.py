@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdt.errors import Invalid
 from mdt.hudi import file_names, timeline
@@ -184,3 +184,33 @@ def stored_of(path: Any) -> tuple[str, int] | None:
     if not isinstance(path, str) or (match := _ATTACHMENT.fullmatch(path)) is None:
         return None
     return match[1], int(match[2])
+
+
+class Writer(NamedTuple):
+    """The transaction that wrote an object, as far as the path of the object names it."""
+
+    instant: str | None
+    token: int | None
+
+
+def writer_of(path: str) -> Writer:
+    """Return the writer of a data file or attachment. Other paths name none.
+
+    >>> writer_of("city=a/a-0_3-77-0_20240101000000000.parquet")
+    Writer(instant='20240101000000000', token=77)
+    """
+    stored, name = stored_of(path), path.rpartition("/")[2]
+    if stored is not None:
+        return Writer(*stored)
+    if paths.is_hudis(path) and not path.startswith(f"{paths.merged_dir()}/"):
+        return Writer(None, None)
+    return Writer(instant_of(name), token_of(name))
+
+
+def is_written_by(path: str, instant: str, token: int | None) -> bool:
+    """Return True if the path of an object names this token and, if it names an instant, this
+    instant.
+    """
+    writer = writer_of(path)
+    is_known = writer.token is not None and writer.token == token
+    return is_known and writer.instant in (None, instant)

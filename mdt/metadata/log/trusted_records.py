@@ -237,9 +237,7 @@ def _check_left_out(header: Mapping[str, Any], path: str) -> None:
     """Check that a record leaves out only files of its own transaction."""
     instant, token = header["instant"], header.get("token")
     for removed in header.get("left_out", ()):
-        name, stored = removed.rpartition("/")[2], names.stored_of(removed)
-        is_own = names.token_of(name) == token and names.instant_of(name) in (None, instant)
-        if not (is_own if stored is None else stored == (instant, token)):
+        if not names.is_written_by(removed, instant, token):
             message = "a commit record leaves out a file of another transaction"
             corrupt(message, path, f"{token}, {instant}", removed)
 

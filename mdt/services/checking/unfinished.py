@@ -36,11 +36,11 @@ def _check_files(state: TableState) -> Iterator[Problem]:
     except Corrupt:
         return  # already reported, and the owners of files are unknown
     for path in garbage.files:
-        if state.snapshot.is_shared and leftovers.token_of(path) in garbage.unknown:
+        if state.snapshot.is_shared and names.writer_of(path).token in garbage.unknown:
             continue  # an older file of another writer
         if path not in garbage.waiting:
             remedy = "t.abort() removes it"
-            if garbage.foreign and leftovers.token_of(path) in garbage.unknown:
+            if garbage.foreign and names.writer_of(path).token in garbage.unknown:
                 remedy = "it may be another writer's, so nothing removes it"
             yield Problem(path, f"belongs to no commit; {remedy}", Kind.LEFT_OVER)
     for path in garbage.instants:
