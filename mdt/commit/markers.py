@@ -59,10 +59,13 @@ def marker_paths(storage: Storage, instant: str) -> Sequence[str]:
     return [info.path for info in storage.list(paths.markers_of(instant))]
 
 
-def remove(storage: Storage, instant: str, files: Sequence[str]) -> None:
-    """Remove the marker files ``files``, the heartbeat, and finally the claim of an ended
-    transaction.
+def remove(storage: Storage, instant: str, files: Sequence[str] | None = None) -> None:
+    """Remove the markers, the heartbeat, and finally the claim of an ended transaction.
+
+    Args:
+        files: Paths of the markers, if the caller has listed them.
     """
+    files = marker_paths(storage, instant) if files is None else files
     storage.delete_many([*files, paths.heartbeat(instant), paths.pending(instant)])
     drop_folders(storage, files)
 

@@ -281,9 +281,7 @@ def _publish_committed(
     with locked(metadata, snapshot.definition):
         instants = _publish_claimed(metadata, snapshot, committed[0][0], claimed)
     for _, claim in committed:
-        markers.remove(
-            metadata.storage, claim.instant, markers.marker_paths(metadata.storage, claim.instant)
-        )
+        markers.remove(metadata.storage, claim.instant)
     return instants
 
 
@@ -412,5 +410,5 @@ def remove(metadata: Metadata, claim: PendingClaim) -> int:
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, referenced)
     if claim.instant not in snapshot.instants:
         publish.retract(storage, claim.instant, claim.action, snapshot.definition)
-    markers.remove(storage, claim.instant, markers.marker_paths(storage, claim.instant))
+    markers.remove(storage, claim.instant)
     return removed

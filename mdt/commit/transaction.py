@@ -668,4 +668,4 @@ def abandon(
         return
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
     publish.retract(storage, claim.instant, operation.action, snapshot.definition)
-    markers.remove(storage, claim.instant, markers.marker_paths(storage, claim.instant))
+    markers.remove(storage, claim.instant)
