@@ -254,10 +254,7 @@ def _publish_savepoint(storage: Storage, record: CommitRecord, definition: Table
     layout = layout_of(definition)
     savepoint, unsaved = record.header.get("savepoint"), record.header.get("unsaved")
     if savepoint is not None:
-        files: dict[str, list[str]] = {}
-        for path in record.table("saved")["path"].to_pylist():
-            partition, _, name = path.rpartition("/")
-            files.setdefault(partition, []).append(name)
+        files = _names_by_partition(record, "saved")
         at_ms = timeline.instant_us(record.instant) // 1000
         for path, content in layout.savepoint(
             savepoint["time"], record.completion, at_ms, savepoint["comment"], files
@@ -365,16 +362,21 @@ def _hudi_operation(record: CommitRecord) -> str:
 
 def _clean_metadata(record: CommitRecord) -> Cleaned:
     """Return the content of Hudi's clean instant."""
-    files: dict[str, list[str]] = {}
-    for path in record.table("cleaned")["path"].to_pylist():
-        partition, _, name = path.rpartition("/")
-        files.setdefault(partition, []).append(name)
     clean = record.header.get("clean", {})
     return Cleaned(
         record.instant,
         clean.get("policy", ""),
         clean.get("earliest", ""),
         clean.get("action", ""),
-        files,
+        _names_by_partition(record, "cleaned"),
         record.completion,
     )
+
+
+def _names_by_partition(record: CommitRecord, section: str) -> dict[str, list[str]]:
+    """Return the names of the files in a section of paths, by partition path."""
+    names: dict[str, list[str]] = {}
+    for path in record.table(section)["path"].to_pylist():
+        partition, _, name = path.rpartition("/")
+        names.setdefault(partition, []).append(name)
+    return names
