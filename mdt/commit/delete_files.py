@@ -15,9 +15,9 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 
 
-def delete_released(metadata: Metadata, record: CommitRecord) -> int:
+def delete_released(metadata: Metadata, record: CommitRecord) -> None:
     """Delete the data files that the cleaning ``record`` has released, after what other formats
-    have of them. Return their number. Idempotent.
+    have of them. Idempotent.
 
     The record is not trusted. A file is kept if a readable snapshot refers to it, or if its token
     is that of a running transaction.
@@ -25,13 +25,11 @@ def delete_released(metadata: Metadata, record: CommitRecord) -> int:
     expire(metadata)
     released = record.table("cleaned")["path"]
     if not len(released):
-        return 0
+        return
     running_claims, _ = claims.read_all(metadata.storage)
     running = {claim.token for claim in running_claims}
     referenced = references.data_file_paths(metadata, metadata.newest(watched=False))
-    doomed = []
-    for path in released.filter(pc.invert(pc.is_in(released, referenced))).to_pylist():
-        if names.writer_of(path).token not in running:
-            doomed.append(path)
-    metadata.storage.delete_many(doomed)
-    return len(doomed)
+    unused = released.filter(pc.invert(pc.is_in(released, referenced))).to_pylist()
+    metadata.storage.delete_many(
+        [path for path in unused if names.writer_of(path).token not in running]
+    )
