@@ -41,10 +41,7 @@ def annotating(metadata: CommitMetadata) -> Iterator[None]:
     ...     current()
     {'run': 'nightly-7'}
     """
-    if metadata is None or (isinstance(metadata, Mapping) and not metadata):
-        yield
-        return
-    token = _current.set(_validate(metadata))
+    token = _current.set(_validate(metadata) or current())
     try:
         yield
     finally:
