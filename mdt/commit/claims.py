@@ -72,9 +72,7 @@ def _are_partitions(value: Any) -> bool:
 _FIELDS = {
     "instant": names.is_instant,
     "txn": names.is_txn,
-    "action": lambda value: (
-        value in names.ACTIONS - {"create"} if isinstance(value, str) else False
-    ),
+    "action": lambda value: isinstance(value, str) and value in names.ACTIONS - {"create"},
     "operation": names.is_word,
     "token": names.is_token,
     "begun_at": lambda value: names.is_number(value, 0, COUNT_MAX),
