@@ -579,7 +579,7 @@ class _Keeper:
         """Yield the file groups of a record index of each partition, and their entries. Hudi's
         writers look for one in each partition, so new ones without keys get one, too.
         """
-        changes = self._entries.keys_by_partition()
+        changes = self._entries.keys_by_partition
         groups = {path: index_group(path) for path in changes}
         if any(group not in known for group in groups.values()):
             before = self._metadata.state(self._record.seq - 1)

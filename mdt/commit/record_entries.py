@@ -68,7 +68,10 @@ class RecordEntries:
         return hudi_record_index.record_entries(self._metadata, self.record, self._after)
 
     @cached_property
-    def _keys_by_partition(self) -> dict[str, pa.RecordBatch]:
+    def keys_by_partition(self) -> dict[str, pa.RecordBatch]:
+        """The entries in a record index of each partition of the table, see
+        :func:`mdt.commit.hudi_record_index.entries_by_partition`.
+        """
         return hudi_record_index.entries_by_partition(self._metadata, self.record, self._after)
 
     @cached_property
@@ -85,7 +88,7 @@ class RecordEntries:
         """
         reads: list[Callable[[], object]] = []
         if table_files.RECORD_INDEX in partitions:
-            reads.append(lambda: self._keys_by_partition if by_partition else self._keys)
+            reads.append(lambda: self.keys_by_partition if by_partition else self._keys)
         if table_files.BLOOM_FILTERS in partitions:
             reads.append(lambda: self._filters)
         if not self._columns.keys().isdisjoint(partitions):
@@ -112,12 +115,6 @@ class RecordEntries:
             case table_files.BLOOM_FILTERS:
                 return self._filters
         return hudi_secondary_index.record_entries(*self._values, self._columns[partition])
-
-    def keys_by_partition(self) -> dict[str, pa.RecordBatch]:
-        """Return the entries in a record index of each partition of the table, see
-        :func:`mdt.commit.hudi_record_index.entries_by_partition`.
-        """
-        return self._keys_by_partition
 
 
 def _listing_changes(

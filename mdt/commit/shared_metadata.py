@@ -403,7 +403,7 @@ class _SharedTable:
         group in all partitions of the table, so new ones get one, also if they have no keys.
         """
         prefixes = index_partitions(numbered)
-        for path, changed in entries.keys_by_partition().items():
+        for path, changed in entries.keys_by_partition.items():
             if path in prefixes:
                 yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], changed)
             else:
