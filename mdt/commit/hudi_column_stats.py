@@ -8,7 +8,7 @@ smaller than all numbers. Nulls stand for a column that is newer than a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as order
-from indexes.arrays import flags
+from indexes.arrays import flags, mask
 from indexes.base import BoolArray
 from indexes.column_stats import STATS_SCHEMA
 from mdt.hudi import column_stats_records
@@ -98,27 +98,12 @@ class _Files:
     Attributes:
         table: Columns _FILES.
         segments: Their segment numbers, int64[n].
-        stats: Their statistics, with the columns of STATS, or None for those of ``snapshot``.
-        numbers: Numbers of the files in ``snapshot``, int64[n].
+        statistics: Returns statistics by name -> STATS_SCHEMA [n], null where there are none.
     """
 
     table: pa.Table
     segments: npt.NDArray[np.int64]
-    stats: pa.Table | None = None
-    snapshot: Snapshot | None = None
-    numbers: npt.NDArray[np.int64] | None = None
-
-    def statistics(self, name: str) -> pa.Table:
-        """Return the statistics called ``name`` -> STATS_SCHEMA [n], null where there are none."""
-        if self.snapshot is not None:
-            stored = self.snapshot.column_stats(name)
-            if stored is None:
-                return no_rows(STATS_SCHEMA).take(pa.nulls(len(self.segments), pa.int64()))
-            return stored.take(pa.array(self.numbers))
-        assert self.stats is not None, "files of a record"
-        stats = self.stats.filter(pc.equal(self.stats["column"], name))
-        places = pc.index_in(pa.array(self.segments % SEGMENTS_PER_COMMIT_MAX), stats["segment"])
-        return stats.select(STATS_SCHEMA.names).take(places)
+    statistics: Callable[[str], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,26 +305,35 @@ def _readable_bounds(
 def _live_files(snapshot: Snapshot) -> _Files:
     numbers = snapshot.live_numbers
     table = snapshot.files.take(_FILES, numbers)
-    segments = snapshot.segment_ids[numbers]
-    return _hudi_files(_Files(table, segments, snapshot=snapshot, numbers=numbers))
+    is_hudis = _is_hudis(table)
+    numbers = numbers[is_hudis]
+
+    def statistics(name: str) -> pa.Table:
+        stored = snapshot.column_stats(name)
+        if stored is None:
+            return no_rows(STATS_SCHEMA).take(pa.nulls(len(numbers), pa.int64()))
+        return stored.take(pa.array(numbers))
+
+    return _Files(table.filter(mask(is_hudis)), snapshot.segment_ids[numbers], statistics)
 
 
 def _files_of(record: CommitRecord) -> _Files:
     files, stats = record.table("files"), record.table("stats")
-    stats = stats.filter(pc.equal(stats["row_group"], _WHOLE))
+    files = files.filter(mask(_is_hudis(files)))
+    stats = stats.filter(pc.equal(stats["row_group"], _WHOLE)).combine_chunks()
+
+    def statistics(name: str) -> pa.Table:
+        named = stats.filter(pc.equal(stats["column"], name))
+        places = pc.index_in(files["segment"], named["segment"])
+        return named.select(STATS_SCHEMA.names).take(places)
+
     segments = files["segment"].to_numpy() + record.seq * SEGMENTS_PER_COMMIT_MAX
-    return _hudi_files(_Files(files.select(_FILES), segments, stats.combine_chunks()))
+    return _Files(files.select(_FILES), segments, statistics)
 
 
-def _hudi_files(files: _Files) -> _Files:
-    """Leave out files that only we read."""
-    is_hudis = pc.invert(pc.match_substring(files.table["name"], paths.MERGED_MARK))
-    if pc.all(is_hudis).as_py() is not False:
-        return files
-    mask = is_hudis.to_numpy()
-    numbers = files.numbers[mask] if files.numbers is not None else None
-    table = files.table.filter(is_hudis)
-    return _Files(table, files.segments[mask], files.stats, files.snapshot, numbers)
+def _is_hudis(table: pa.Table) -> BoolArray:
+    """Return which files Hudi knows -> bool[n]."""
+    return flags(pc.invert(pc.match_substring(table["name"], paths.MERGED_MARK)))
 
 
 def _bounds(files: _Files, definition: TableDefinition, indexed: Indexed) -> Bounds:
