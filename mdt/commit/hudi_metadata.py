@@ -87,7 +87,7 @@ from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.stores.contract import Listing
+from mdt.stores.contract import Listing, Storage
 
 DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
@@ -158,6 +158,48 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
         return
     if record.seq and publish.has_instant(record):
         _Keeper(metadata, record, newest, LAYOUTS[newest.definition.hudi_version]).keep()
+
+
+def put_deltacommit(
+    storage: Storage,
+    layout: Layout1,
+    record: CommitRecord,
+    token: int,
+    changes: Iterable[tuple[Slice | Group, pa.RecordBatch]],
+) -> None:
+    """Put the files and the instants of a record in the metadata table, the completed instant last.
+
+    Args:
+        token: Number in the names of its log files.
+        changes: Slices and the entries of their log files, or new file groups and the entries of
+            their base files.
+    """
+    log_files, bases, contents = list[tuple[Slice, NewFile]](), list[tuple[Group, NewFile]](), []
+    for target, entries in changes:
+        if isinstance(target, Group):
+            group, (file, data) = target, _base_file(target, entries, record.instant, record.seq)
+            bases.append((group, file))
+        else:
+            group = target.group
+            older, name = table_files.next_log_file(layout, target, token, record.instant)
+            data = group.log_file(entries, record.instant)
+            file = NewFile(name, len(data), len(entries))
+            log_files.append((older, file))
+        contents.append((group.path(file.name), data))
+    completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
+    *pending, done = table_files.delta_instants(layout, completed, log_files, bases)
+    put = storage.put_if_absent
+    # pending instants first: Hudi's next writer rolls back what they announce
+    storage.together(*(partial(put, *file) for file in (*pending, *contents)))
+    put(*done)
+
+
+def _base_file(
+    group: Group, entries: pa.RecordBatch, instant: str, seq: int
+) -> tuple[NewFile, bytes]:
+    """Return a base file with sorted entries."""
+    data = group.base_file(entries, instant)
+    return NewFile(group.base_name(instant, seq), len(data), len(entries)), data
 
 
 class _Keeper:
@@ -459,17 +501,9 @@ class _Keeper:
         self, group: Group, entries: pa.RecordBatch, instant: str
     ) -> tuple[Group, NewFile]:
         """Put the first base file of a file group."""
-        file, data = self._base_file(group, entries, instant)
+        file, data = _base_file(group, entries, instant, self._record.seq)
         self._storage.replace(group.path(file.name), data)
         return group, file
-
-    def _base_file(
-        self, group: Group, entries: pa.RecordBatch, instant: str
-    ) -> tuple[NewFile, bytes]:
-        """Return a base file with sorted entries."""
-        data = group.base_file(entries, instant)
-        name = group.base_name(instant, self._record.seq)
-        return NewFile(name, len(data), len(entries)), data
 
     def _leftovers(self, initial: Instant) -> list[str]:
         """Return the paths of what an initialization replaces."""
@@ -531,34 +565,18 @@ class _Keeper:
         return stored.get(properties.VERSION) == str(self._layout.table.version)
 
     def _append(self, state: TableState) -> None:
-        """Put the log files and the instants of the record, the completed instant last."""
+        """Put the log files and the instants of the record."""
         if state.is_beyond(self._record.seq, self._record.instant):
             return
         if not state.is_complete():  # another publisher has removed it, or part of it
             return remove_metadata_table(self._metadata)
-        record, contents = self._record, []
-        files, new = list[tuple[Slice, NewFile]](), list[tuple[Group, NewFile]]()
         slices = {base.group: base for base in state.slices()}
-        for group, entries in self._changes(slices):
-            if group not in slices:
-                file, data = self._base_file(group, entries, record.instant)
-                new.append((group, file))
-            elif len(entries) or group.partition == FILES:
-                older, name = table_files.next_log_file(
-                    self._layout, slices[group], record.seq, record.instant
-                )
-                data = group.log_file(entries, record.instant)
-                file = NewFile(name, len(data), len(entries))
-                files.append((older, file))
-            else:
-                continue
-            contents.append((group.path(file.name), data))
-        completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
-        *pending, done = table_files.delta_instants(self._layout, completed, files, new)
-        put = self._storage.put_if_absent
-        # pending instants first: Hudi's next writer rolls back what they announce
-        self._storage.together(*(partial(put, *file) for file in (*pending, *contents)))
-        put(*done)
+        changes = (
+            (slices.get(group, group), entries)
+            for group, entries in self._changes(slices)
+            if group not in slices or len(entries) or group.partition == FILES
+        )
+        put_deltacommit(self._storage, self._layout, self._record, self._record.seq, changes)
 
     def _changes(self, known: Collection[Group]) -> Iterator[tuple[Group, pa.RecordBatch]]:
         """Yield file groups, and their entries of the record.
@@ -604,7 +622,8 @@ class _Keeper:
             return state
         files, contents = [], []
         for base in slices:
-            file, data = self._base_file(base.group, self._merged_entries(base), completed.time)
+            entries = self._merged_entries(base)
+            file, data = _base_file(base.group, entries, completed.time, self._record.seq)
             files.append((base, file))
             contents.append((base.group.path(file.name), data))
         *pending, done = table_files.compaction_instants(self._layout, completed, files)

@@ -28,7 +28,7 @@ import pyarrow as pa
 from mdt import logs
 from mdt.commit import hudi_record_index, hudi_secondary_index, publish
 from mdt.commit.hudi_column_stats import Indexed
-from mdt.commit.hudi_metadata import DAMAGE
+from mdt.commit.hudi_metadata import DAMAGE, put_deltacommit
 from mdt.commit.metadata_partitions import partitions_in, remove_metadata_table
 from mdt.commit.operation import WITHOUT_FILES
 from mdt.commit.record_entries import RecordEntries
@@ -49,7 +49,6 @@ from mdt.hudi.metadata_table_files import (
     STATS_SCHEMA,
     Group,
     Layout1,
-    NewFile,
     Slice,
 )
 from mdt.hudi.properties import PENDING_METADATA_PARTITIONS
@@ -78,7 +77,7 @@ from mdt.hudi.read.metadata_state import (
     pending_instants,
 )
 from mdt.hudi.read.table_properties import TableProperties
-from mdt.hudi.timeline import COMPLETED, Instant, date_us
+from mdt.hudi.timeline import date_us
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -337,8 +336,7 @@ class _SharedTable:
         return {name: numbered_slices(state, f"{FOLDER}/{name}") for name, state in states}
 
     def add(self, metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
-        """Put the log files and the instants of a record, the completed instant last."""
-        completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
+        """Put the log files and the instants of a record."""
         if record.instant in self.table.timeline.completed:
             return  # an earlier publisher has put it
         self.require_in_step(record)
@@ -353,24 +351,12 @@ class _SharedTable:
         lost = named - kept
         if lost and record.header["operation"] != WITHOUT_FILES:  # which comes before a removal
             raise Unsupported(f"commits of mdt cannot keep {', '.join(sorted(lost))}")
-        token = 0 if record.token is None else record.token  # no writer of Hudi has it
-        files: list[tuple[Slice, NewFile]] = []
-        contents: list[tuple[str, bytes]] = []
-        for partition in sorted(kept):
-            index, _ = secondary.get(partition, (None, None))
-            for group, file_slice, changed in self._changes(
-                entries, partition, slices[partition], index
-            ):
-                slice_ = _slice_of(group, file_slice)
-                older, name = table_files.next_log_file(self.layout, slice_, token, record.instant)
-                data = group.log_file(changed, record.instant)
-                files.append((older, NewFile(name, len(data), len(changed))))
-                contents.append((group.path(name), data))
-        *pending, done = table_files.delta_instants(self.layout, completed, files)
-        put = self.storage.put_if_absent
-        # pending instants first: Hudi's next writer rolls back what they announce
-        self.storage.together(*(partial(put, *file) for file in (*pending, *contents)))
-        put(*done)
+        changes = (
+            self._changes(entries, name, slices[name], secondary.get(name, (None,))[0])
+            for name in sorted(kept)
+        )
+        token = record.token or 0  # no writer of Hudi has it
+        put_deltacommit(self.storage, self.layout, record, token, chain.from_iterable(changes))
 
     def _changes(
         self,
@@ -378,8 +364,8 @@ class _SharedTable:
         partition: str,
         numbered: Slices,
         index: SecondaryIndex | None,
-    ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
-        """Yield the file groups that a record changes, and their entries, sorted by key.
+    ) -> Iterator[tuple[Slice, pa.RecordBatch]]:
+        """Yield the slices that a record changes, and their entries, sorted by key.
 
         Args:
             numbered: Slices of the partition.
@@ -398,7 +384,7 @@ class _SharedTable:
 
     def _changes_by_partition(
         self, entries: RecordEntries, numbered: Slices
-    ) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
+    ) -> Iterator[tuple[Slice, pa.RecordBatch]]:
         """Yield the changes of a record index of each partition. Hudi's writers look for a file
         group in all partitions of the table, so new ones get one, also if they have no keys.
         """
@@ -408,13 +394,12 @@ class _SharedTable:
                 yield from _distributed(RECORD_INDEX, numbered[prefixes[path]], changed)
             else:
                 group = table_files.index_group(path)
-                instant = entries.record.instant
-                yield group, FileSlice(RECORD_INDEX, group.file_id, instant, None, ()), changed
+                yield Slice(group, entries.record.instant, "", ()), changed
 
     def _listing(
         self, file_slice: FileSlice, entries: RecordEntries
-    ) -> tuple[Group, FileSlice, pa.RecordBatch]:
-        """Return the file group of ``files``, and its entries, in the schema of its base file:
+    ) -> tuple[Slice, pa.RecordBatch]:
+        """Return the slice of ``files``, and its entries, in the schema of its base file:
         hudi-rs 0.5 reads all files of a slice with that.
         """
         if len(file_slice.logs) >= _LOGS_MAX:
@@ -423,11 +408,8 @@ class _SharedTable:
         if file_slice.base is not None:
             path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
             schema = schema_of(hfile.open_object(self.storage, path, file_slice.base.size))
-        return (
-            Group(FILES, file_slice.file_id, schema),
-            file_slice,
-            entries.in_partition(FILES, schema),
-        )
+        group = Group(FILES, file_slice.file_id, schema)
+        return _slice_of(group, file_slice), entries.in_partition(FILES, schema)
 
 
 def _slice_of(group: Group, file_slice: FileSlice) -> Slice:
@@ -440,8 +422,8 @@ def _distributed(
     slices: list[FileSlice],
     entries: pa.RecordBatch,
     index: SecondaryIndex | None = None,
-) -> Iterator[tuple[Group, FileSlice, pa.RecordBatch]]:
-    """Yield the file groups with the keys of entries, and their entries.
+) -> Iterator[tuple[Slice, pa.RecordBatch]]:
+    """Yield the slices with the keys of entries, and their entries.
 
     Args:
         slices: Of all file groups, in the order of their numbers.
@@ -453,4 +435,4 @@ def _distributed(
     for number in np.unique(numbers).tolist():
         chosen = pa.array(np.flatnonzero(numbers == number))
         group = Group(partition, slices[number].file_id, schema)
-        yield group, slices[number], entries.take(chosen)
+        yield _slice_of(group, slices[number]), entries.take(chosen)
