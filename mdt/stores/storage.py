@@ -75,8 +75,6 @@ def open_storage(
     >>> open_storage("/tables/trips").uri("log/7")
     'file:///tables/trips/log/7'
     """
-    from mdt.stores import object_store
-
     if isinstance(place, Storage) or type(place).__module__.partition(".")[0] == "obstore":
         if arguments.mapping("storage_options", storage_options):
             raise errors.Invalid(
@@ -100,9 +98,11 @@ def open_storage(
     if scheme == "file":
         parse_store_options("", storage_options)
         return LocalStorage(_path_of_file_url(text) if match else text, durable=durable)
-    return object_store.ObjectStorage(
-        "s3" + text[3:] if scheme == "s3a" else text, None, storage_options
-    )
+    from mdt.stores.object_store import ObjectStorage
+
+    if scheme == "s3a":
+        text = "s3" + text[3:]
+    return ObjectStorage(text, None, storage_options)
 
 
 def hadoop_path(text: str) -> str:

@@ -380,5 +380,10 @@ def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store():
     assert not [name for name in loaded if f"{name}.".startswith(late)]
 
 
+def test_a_local_storage_is_opened_without_the_package_of_object_stores(tmp_path):
+    opened = f"from mdt.stores.storage import open_storage; open_storage({str(tmp_path)!r})"
+    assert _printed(f"import sys; {opened}; print('obstore' in sys.modules)") == ["False"]
+
+
 def test_a_scan_does_not_take_the_name_of_the_function_read():
     assert mdt.read.__module__ == "mdt.source" and callable(mdt.open)
