@@ -374,14 +374,12 @@ def is_path(path: str) -> bool:
     return "\0" not in path and {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
-def check_path(path: str, *, root_allowed: bool = False) -> str:
+def check_path(path: str) -> str:
     """Return ``path`` if it cannot leave the root. Raises ``errors.Invalid`` otherwise.
 
     >>> check_path("log/7")
     'log/7'
     """
-    if not path and root_allowed:
-        return path
     if not is_path(path):
         raise errors.Invalid(
             f"{path!r} is not a path below the table's root",
@@ -392,7 +390,8 @@ def check_path(path: str, *, root_allowed: bool = False) -> str:
 
 def check_directory(prefix: str) -> str:
     """Return the directory ``prefix`` without a trailing slash, checked like :func:`check_path`."""
-    return check_path(prefix.removesuffix("/"), root_allowed=True)
+    directory = prefix.removesuffix("/")
+    return directory and check_path(directory)
 
 
 def check_range(path: str, offset: int, length: int | None, size: int) -> int:
