@@ -202,61 +202,41 @@ class LocalStorage(Storage):
     def delete(self, path: str) -> None:
         """See :class:`Storage`. Links, directories and devices are not deleted."""
         parent, _, name = check_path(path).rpartition("/")
-        with _translated(path):
-            directory = self._open_directory(parent, SEARCH)
-            if directory is None:
-                return
-            try:
-                if (status := _status(directory, name)) is not None and stat.S_ISREG(
-                    status.st_mode
-                ):
-                    with suppress(FileNotFoundError):
-                        os.unlink(name, dir_fd=directory)
-            finally:
-                os.close(directory)
+        with _translated(path), self._opened(parent, SEARCH) as directory:
+            status = None if directory is None else _status(directory, name)
+            if status is not None and stat.S_ISREG(status.st_mode):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=directory)
 
     def list(self, prefix: str) -> Listing:
         """See :class:`Storage`."""
         with _translated(prefix):
-            return sorted(
-                self._walk(check_directory(prefix), recursive=True), key=lambda info: info.path
-            )
+            return self._walk(check_directory(prefix), recursive=True)
 
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         """See :class:`Storage`. Skips the stat call for files that are filtered out."""
         with _translated(prefix):
-            infos = self._walk(
+            return self._walk(
                 check_directory(prefix), recursive=False, after=after, before=before, skip=skip
             )
-            return sorted(infos, key=lambda info: info.path)
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
-        with _translated(prefix):
-            descriptor = self._open_directory(check_directory(prefix), _DIRECTORY)
-            if descriptor is None:
-                return []
-            try:
-                return sorted(name for name in os.listdir(descriptor) if not is_temporary(name))
-            finally:
-                os.close(descriptor)
+        with _translated(prefix), self._opened(check_directory(prefix)) as descriptor:
+            names = [] if descriptor is None else os.listdir(descriptor)
+        return sorted(name for name in names if not is_temporary(name))
 
     def drop_directories(self, prefix: str, before: str, *, start: str = "") -> None:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
-        with _translated(prefix):
-            descriptor = self._open_directory(directory, _DIRECTORY)
-            if descriptor is None:
-                return
-            try:
-                old = [name for name in os.listdir(descriptor) if start <= name < before]
-                for name in old:
-                    with suppress(OSError):  # not empty, or not a directory
-                        os.rmdir(name, dir_fd=descriptor)
-            finally:
-                os.close(descriptor)
+        with _translated(prefix), self._opened(directory) as descriptor:
+            names = [] if descriptor is None else os.listdir(descriptor)
+            old = [name for name in names if start <= name < before]
+            for name in old:
+                with suppress(OSError):  # not empty, or not a directory
+                    os.rmdir(name, dir_fd=descriptor)
         with self._lock:
             self._directories.difference_update(f"{directory}/{name}".lstrip("/") for name in old)
 
@@ -274,15 +254,9 @@ class LocalStorage(Storage):
         """See :class:`Storage`. None shortly after a change, since a second change within the same
         clock tick would not be visible.
         """
-        with _translated(path):
-            try:
-                descriptor = open_beneath(self._root, check_path(path), _LOOK)
-            except (FileNotFoundError, NotADirectoryError):
-                return "absent"
-            try:
-                status = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
+        status = self._look(path)
+        if status is None:
+            return "absent"
         changed = status.st_mtime_ns
         tick = _TICK_NS if changed % _SECOND_NS else _COARSE_TICK_NS
         if time.time_ns() - changed < tick:
@@ -291,15 +265,8 @@ class LocalStorage(Storage):
 
     def size(self, path: str) -> int | None:
         """See :class:`Storage`."""
-        with _translated(path):
-            try:
-                descriptor = open_beneath(self._root, check_path(path), _LOOK)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-            try:
-                return _require_file(path, os.fstat(descriptor)).st_size
-            finally:
-                os.close(descriptor)
+        status = self._look(path)
+        return None if status is None else _require_file(path, status).st_size
 
     def uri(self, path: str) -> str:
         """See :class:`Storage`."""
@@ -326,14 +293,32 @@ class LocalStorage(Storage):
             raise
         return descriptor
 
-    def _open_directory(self, directory: str, flags: int) -> int | None:
-        """Open a directory and return its descriptor, or None if it is absent or behind a link."""
-        try:
-            return open_beneath(self._root, directory, flags)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+    def _look(self, path: str) -> os.stat_result | None:
+        """Return the status of a file or directory, or None if it is absent."""
+        with _translated(path):
+            try:
+                descriptor = open_beneath(self._root, check_path(path), _LOOK)
+            except (FileNotFoundError, NotADirectoryError):
                 return None
-            raise
+            try:
+                return os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _opened(self, directory: str, flags: int = _DIRECTORY) -> Iterator[int | None]:
+        """Yield a descriptor of a directory, or None if it is absent or behind a link."""
+        descriptor = None
+        try:
+            descriptor = open_beneath(self._root, directory, flags)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+        try:
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     @contextmanager
     def _directory_of(self, path: str, *, lasts: bool = True) -> Iterator[tuple[int, str]]:
@@ -360,17 +345,14 @@ class LocalStorage(Storage):
     def _write_new(self, directory: int, name: str, data: Data) -> None:
         descriptor = os.open(name, _NEW, 0o666, dir_fd=directory)
         try:
-            self._write(descriptor, data)
+            with open(descriptor, "wb") as file:
+                file.writelines(parts(data))
+                file.flush()
+                self._sync(descriptor)
         except BaseException:
             with suppress(OSError):
                 os.unlink(name, dir_fd=directory)
             raise
-
-    def _write(self, descriptor: int, data: Data) -> None:
-        with open(descriptor, "wb") as file:
-            file.writelines(parts(data))
-            file.flush()
-            self._sync(descriptor)
 
     def _link(self, directory: int, temporary: str, name: str, data: Data) -> bool:
         try:
@@ -382,14 +364,10 @@ class LocalStorage(Storage):
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            return self._create_exclusively(directory, name, data)
-        return True
-
-    def _create_exclusively(self, directory: int, name: str, data: Data) -> bool:
-        try:
-            self._write_new(directory, name, data)
-        except FileExistsError:
-            return False
+            try:
+                self._write_new(directory, name, data)
+            except FileExistsError:
+                return False
         return True
 
     def _make_directory(self, directory: str, *, lasts: bool = True) -> None:
@@ -434,16 +412,15 @@ class LocalStorage(Storage):
         after: str = "",
         before: str = "",
         skip: Container[str] = frozenset(),
-    ) -> Iterator[ObjectInfo]:
-        pending = [prefix]
+    ) -> Listing:
+        infos, pending = Listing(), [prefix]
         while pending:
             directory = pending.pop()
-            descriptor = self._open_directory(directory, _DIRECTORY)
-            if descriptor is None:
-                continue
-            try:
+            with self._opened(directory) as descriptor:
+                if descriptor is None:
+                    continue
                 with os.scandir(descriptor) as entries:
-                    children = list(entries)
+                    children = [*entries]
                 for entry in children:
                     path = f"{directory}/{entry.name}" if directory else entry.name
                     if path in skip or not is_between(path, after, before):
@@ -451,9 +428,8 @@ class LocalStorage(Storage):
                     if entry.is_dir(follow_symlinks=False):
                         pending.extend([path] if recursive else [])
                     elif not is_temporary(path):
-                        yield from _info(path, entry)
-            finally:
-                os.close(descriptor)
+                        infos += _info(path, entry)
+        return sorted(infos, key=lambda info: info.path)
 
 
 def _info(path: str, entry: os.DirEntry[str]) -> Iterator[ObjectInfo]:
