@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import BoundedSemaphore
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mdt.limits import OPERATIONS_AT_ONCE_MAX, OPERATIONS_WAITING_MAX
 
@@ -37,15 +37,12 @@ class StorageThreads:
         if not self._free.acquire(blocking=False):
             return _run_now(act)
         future: Future[T] = Future()
-        future.add_done_callback(self._ended)
+        future.add_done_callback(lambda _: self._free.release())
         # The interpreter is shutting down, or the system has no more threads. In the latter case
         # the pool has queued the operation, and the caller must not run it as well.
         with suppress(RuntimeError):
             self._threads.submit(_run, act, future)
         return lambda: act() if future.cancel() else future.result()
-
-    def _ended(self, _: Future[Any]) -> None:
-        self._free.release()
 
 
 def _run_now(act: Callable[[], T]) -> Callable[[], T]:
