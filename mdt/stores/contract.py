@@ -448,6 +448,19 @@ def is_between(path: str, after: str, before: str) -> bool:
     return path > after and (not before or path < before)
 
 
+def infos_between(
+    infos: Listing, directory: str, after: str, before: str, skip: Container[str]
+) -> Listing:
+    """Return the objects that :meth:`Storage.list_dir` returns, of those below ``directory``."""
+    return [
+        info
+        for info in infos
+        if info.path.rpartition("/")[0] == directory
+        and is_between(info.path, after, before)
+        and info.path not in skip
+    ]
+
+
 def is_temporary(path: str) -> bool:
     """Return True if ``path`` names an unfinished object."""
     return path.endswith(TEMPORARY_SUFFIX)

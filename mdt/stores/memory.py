@@ -19,7 +19,7 @@ from mdt.stores.contract import (
     check_path,
     check_range,
     check_size,
-    is_between,
+    infos_between,
     is_temporary,
     missing,
     name_taken,
@@ -149,14 +149,12 @@ class MemoryStorage(Storage):
     ) -> Listing:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
-        infos = (info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory)
-        return [
-            info for info in infos if is_between(info.path, after, before) and info.path not in skip
-        ]
+        return infos_between(self.list(prefix), directory, after, before, skip)
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
-        skipped = len(check_directory(prefix)) + 1 if check_directory(prefix) else 0
+        directory = check_directory(prefix)
+        skipped = len(directory) + bool(directory)
         return sorted({info.path[skipped:].partition("/")[0] for info in self.list(prefix)})
 
     def stamp(self, path: str) -> Hashable | None:

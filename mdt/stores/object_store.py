@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -34,7 +34,7 @@ from mdt.stores.contract import (
     check_path,
     check_range,
     check_size,
-    is_between,
+    infos_between,
     is_temporary,
     name_taken,
     to_bytes,
@@ -132,12 +132,9 @@ class ObjectStorage(Storage):
         with self._translated(path):
             if offset == 0 and length is None:
                 return obstore.get(self._store, check_path(path)).bytes().to_bytes()
-            count = (
-                check_range(path, offset, length, self._require_size(path))
-                if length is None
-                else length
-            )
-            return self._read_range(path, offset, count)
+            if length is None:
+                length = check_range(path, offset, None, self._require_size(path))
+            return self._read_range(path, offset, length)
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:
         """See :class:`Storage`. One request; the size is checked before the body is read."""
@@ -201,10 +198,11 @@ class ObjectStorage(Storage):
     def delete_many(self, paths: Iterable[str]) -> None:
         """See :class:`Storage`. Deletes many objects per request if the store supports it."""
         names = [check_path(path) for path in paths]
+        if not names:
+            return
         try:
-            with self._translated(names[0] if names else ""):
-                if names:
-                    obstore.delete(self._store, names)
+            with self._translated(names[0]):
+                obstore.delete(self._store, names)
         except errors.Missing:
             if len(names) > 1:
                 for name in names:
@@ -224,24 +222,15 @@ class ObjectStorage(Storage):
         """
         directory = check_directory(prefix)
         with self._translated(prefix):
-            if not after:
+            if after:
+                pages = obstore.list(self._store, directory or None, offset=after, chunk_size=1000)
+                in_range = takewhile(lambda page: not before or page[0]["path"] < before, pages)
+                infos = _infos(chain.from_iterable(in_range))
+            else:
                 infos = _infos(
                     obstore.list_with_delimiter(self._store, directory or None)["objects"]
                 )
-            else:
-                pages = obstore.list(self._store, directory or None, offset=after, chunk_size=1000)
-                pages_in_range = takewhile(
-                    lambda page: not before or page[0]["path"] < before, pages
-                )
-                infos = _infos(
-                    entry
-                    for page in pages_in_range
-                    for entry in page
-                    if entry["path"].rpartition("/")[0] == directory
-                )
-        return [
-            info for info in infos if is_between(info.path, after, before) and info.path not in skip
-        ]
+        return infos_between(infos, directory, after, before, skip)
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
@@ -315,9 +304,7 @@ class ObjectStorage(Storage):
 
     def _probe(self) -> bool:
         try:
-            return not self._put(_PROBE_PATH, _PROBE_DATA, "create") or not self._put(
-                _PROBE_PATH, _PROBE_DATA, "create"
-            )
+            return not all(self._put(_PROBE_PATH, _PROBE_DATA, "create") for _ in range(2))
         except errors.Unsupported:
             return False
 
