@@ -20,6 +20,9 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name, in_files
 
+_SQL = {"integer": "int", "long": "bigint"}
+"""Names of types that SQL calls otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -136,3 +139,19 @@ def split_name(name: Any) -> tuple[str, str]:
             f"{shown(name)} does not name a namespace and a table", hint="write 'lake.trips'"
         )
     return namespace, table
+
+
+def sql_type(type: str | Mapping[str, Any]) -> str:
+    """Return a type in the JSON of Spark and Delta as Spark's SQL writes it.
+
+    >>> sql_type({"type": "array", "elementType": "long", "containsNull": True})
+    'array<bigint>'
+    """
+    if isinstance(type, str):
+        return _SQL.get(type, type)
+    if type["type"] == "array":
+        return f"array<{sql_type(type['elementType'])}>"
+    if type["type"] == "map":
+        return f"map<{sql_type(type['keyType'])},{sql_type(type['valueType'])}>"
+    fields = ",".join(f"{field['name']}:{sql_type(field['type'])}" for field in type["fields"])
+    return f"struct<{fields}>"

@@ -22,8 +22,9 @@ from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
-from mdt.catalogs.entry import Entry
+from mdt.catalogs.entry import Entry, sql_type
 from mdt.errors import Invalid, Unavailable
+from mdt.formats.types import FLAT
 from mdt.hudi.partitions import NULL_PARTITION
 
 _PORT = 9083
@@ -38,19 +39,13 @@ _PROVIDER = "spark.sql.sources.provider"
 _SCHEMA = "spark.sql.sources.schema"
 _SCHEMA_PART = 4000
 """Characters of a property. Metastores on some databases keep no more."""
-_NAMES: Mapping[pa.DataType, tuple[str, str]] = {
-    pa.bool_(): ("boolean", "boolean"),
-    pa.int32(): ("int", "integer"),
-    pa.int64(): ("bigint", "long"),
-    pa.float32(): ("float", "float"),
-    pa.float64(): ("double", "double"),
-    pa.string(): ("string", "string"),
-    pa.binary(): ("binary", "binary"),
-    pa.date32(): ("date", "date"),
-    pa.timestamp("ms", "UTC"): ("timestamp", "timestamp"),
-    pa.timestamp("us", "UTC"): ("timestamp", "timestamp"),
+_NAMES: Mapping[pa.DataType, str] = {
+    **FLAT,
+    pa.int32(): "integer",
+    pa.timestamp("ms", "UTC"): "timestamp",
+    pa.timestamp("us", "UTC"): "timestamp",
 }
-"""Stored type -> its names in Hive and in Spark's JSON."""
+"""Stored type -> its name in Spark's JSON."""
 
 
 def add(url: str, entry: Entry, database: str, name: str) -> None:
@@ -218,16 +213,7 @@ def hive_type(type: pa.DataType) -> str:
     >>> hive_type(pa.struct([("a", pa.list_(pa.int64())), ("b", pa.decimal128(9, 2))]))
     'struct<a:array<bigint>,b:decimal(9,2)>'
     """
-    if type in _NAMES:
-        return _NAMES[type][0]
-    if pa.types.is_decimal(type):
-        return f"decimal({type.precision},{type.scale})"
-    if pa.types.is_map(type):
-        return f"map<{hive_type(type.key_type)},{hive_type(type.item_type)}>"
-    if pa.types.is_list(type):
-        return f"array<{hive_type(type.value_type)}>"
-    fields = ",".join(f"{field.name}:{hive_type(field.type)}" for field in type)
-    return f"struct<{fields}>"
+    return sql_type(_spark_type(type))
 
 
 def spark_schema(schema: pa.Schema | pa.StructType) -> dict[str, Any]:
@@ -250,7 +236,7 @@ def spark_schema(schema: pa.Schema | pa.StructType) -> dict[str, Any]:
 
 def _spark_type(type: pa.DataType) -> Any:
     if type in _NAMES:
-        return _NAMES[type][1]
+        return _NAMES[type]
     if pa.types.is_decimal(type):
         return f"decimal({type.precision},{type.scale})"
     if pa.types.is_map(type):

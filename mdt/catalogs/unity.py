@@ -12,14 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 from mdt.arguments import shown
-from mdt.catalogs.entry import Entry
+from mdt.catalogs.entry import Entry, sql_type
 from mdt.catalogs.rest import MISSING, ask, require_url
 from mdt.errors import Invalid, Unsupported
 
 _API = "api/2.1/unity-catalog"
 _DELTA = "DELTA"
-_SQL = {"integer": "int", "long": "bigint"}
-"""Names of Delta's types that SQL calls otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class Unity:
 def _columns(entry: Entry) -> Iterator[Mapping[str, Any]]:
     """Yield the columns as Unity Catalog describes them."""
     for position, column in enumerate(entry.delta_columns):
-        text = _sql_type(column["type"])
+        text = sql_type(column["type"])
         described = {
             "name": column["name"],
             "type_text": text,
@@ -111,22 +109,6 @@ def _type_name(type: str | Mapping[str, Any]) -> str:
     """
     name = type if isinstance(type, str) else str(type["type"])
     return {"integer": "INT"}.get(name, name.partition("(")[0].upper())
-
-
-def _sql_type(type: str | Mapping[str, Any]) -> str:
-    """Return a type of Delta as Spark's SQL writes it.
-
-    >>> _sql_type({"type": "array", "elementType": "long", "containsNull": True})
-    'array<bigint>'
-    """
-    if isinstance(type, str):
-        return _SQL.get(type, type)
-    if type["type"] == "array":
-        return f"array<{_sql_type(type['elementType'])}>"
-    if type["type"] == "map":
-        return f"map<{_sql_type(type['keyType'])},{_sql_type(type['valueType'])}>"
-    fields = ",".join(f"{field['name']}:{_sql_type(field['type'])}" for field in type["fields"])
-    return f"struct<{fields}>"
 
 
 def _require_same(found: Mapping[str, Any], entry: Entry, name: str) -> None:
