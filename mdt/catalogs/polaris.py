@@ -6,13 +6,11 @@ The requests are those of its *Generic Table API*
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote
 
 from mdt.catalogs.entry import Entry
-from mdt.catalogs.rest import CONFLICT, MISSING, ask, require_url
+from mdt.catalogs.rest import CONFLICT, MISSING, ask, require_address, require_same
 from mdt.errors import Invalid, Unavailable
 
 _FORMAT = "hudi"
@@ -42,17 +40,17 @@ class Polaris:
 
     def __post_init__(self) -> None:
         """Check the arguments. Raises Invalid."""
-        require_url(self.url, "a Polaris catalog", "https://polaris.example.com/api/catalog")
+        example = "https://polaris.example.com/api/catalog"
+        require_address(self.url, self.catalog, "a Polaris catalog", example)
         if self.credential is not None and ":" not in self.credential:
             raise Invalid("a credential has a client id and a secret", hint="write 'id:secret'")
-        if not self.catalog:
-            raise Invalid("the name of the catalog is missing")
 
     def add(self, entry: Entry, namespace: str, name: str) -> None:
         """Enter a table. See :class:`mdt.catalogs.entry.Catalog`."""
         levels = quote(_LEVELS.join(namespace.split(".")), safe="")
         path = f"polaris/v1/{quote(self.catalog, safe='')}/namespaces/{levels}/generic-tables"
-        server, token = self.url.rstrip("/"), self.token or self._new_token()
+        server = self.url.rstrip("/")
+        token = self.token or _new_token(server, self.credential)
         kind = "MERGE_ON_READ" if entry.is_merge_on_read else "COPY_ON_WRITE"
         body = {
             "name": name,
@@ -63,39 +61,30 @@ class Polaris:
         status, _ = ask(server, "POST", path, token, body)
         if status == CONFLICT:
             _, answer = ask(server, "GET", f"{path}/{quote(name, safe='')}", token)
-            _require_same(answer, entry, f"{namespace}.{name}")
+            table = answer.get("table")
+            found = table if isinstance(table, dict) else {}
+            form, place = found.get("format"), found.get("base-location")
+            require_same(entry, f"{namespace}.{name}", _FORMAT, form, place)
         elif status == MISSING:
             raise Invalid(
                 f"the catalog {self.catalog!r} has no namespace {namespace!r}",
                 hint="create it in the catalog first",
             )
 
-    def _new_token(self) -> str | None:
-        """Request a token for the credential, if there is one."""
-        if self.credential is None:
-            return None
-        user, _, secret = self.credential.partition(":")
-        form = {
-            "grant_type": "client_credentials",
-            "client_id": user,
-            "client_secret": secret,
-            "scope": "PRINCIPAL_ROLE:ALL",
-        }
-        server = self.url.rstrip("/")
-        _, answer = ask(server, "POST", "v1/oauth/tokens", None, form, is_form=True)
-        token = answer.get("access_token")
-        if not isinstance(token, str):
-            raise Unavailable(f"{self.url} answered without a token")
-        return token
 
-
-def _require_same(answer: Mapping[str, Any], entry: Entry, name: str) -> None:
-    """Raise Invalid unless the entry that exists is that of the table."""
-    table = answer.get("table")
-    found = table if isinstance(table, dict) else {}
-    place = str(found.get("base-location", "")).rstrip("/")
-    if place != entry.url or found.get("format") != _FORMAT:
-        raise Invalid(
-            f"{name} is another table in the catalog: {found.get('format')} at {place}",
-            hint="drop it from the catalog, or choose another name",
-        )
+def _new_token(server: str, credential: str | None) -> str | None:
+    """Request a token for a credential, if there is one."""
+    if credential is None:
+        return None
+    user, _, secret = credential.partition(":")
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": user,
+        "client_secret": secret,
+        "scope": "PRINCIPAL_ROLE:ALL",
+    }
+    _, answer = ask(server, "POST", "v1/oauth/tokens", None, form, is_form=True)
+    token = answer.get("access_token")
+    if not isinstance(token, str):
+        raise Unavailable(f"{server} answered without a token")
+    return token

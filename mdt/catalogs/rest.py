@@ -10,7 +10,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from mdt.catalogs.entry import split_url
+from mdt.arguments import shown
+from mdt.catalogs.entry import Entry, split_url
 from mdt.errors import Invalid, Unavailable
 
 MISSING, CONFLICT = 404, 409
@@ -22,17 +23,36 @@ _ANSWER_BYTES_MAX = 1 << 24
 _LONG_ERROR = 300
 
 
-def require_url(url: str, catalog: str, example: str) -> None:
-    """Raise Invalid if ``url`` is not the HTTP address of a server.
+def require_address(url: str, catalog: str, kind: str, example: str) -> None:
+    """Raise Invalid if ``url`` is not the HTTP address of a server, or if ``catalog`` is empty.
 
     Args:
-        catalog: Name of the kind of catalog, for the message.
+        catalog: Name of the catalog on the server.
+        kind: Name of the kind of catalog, for the message.
         example: A right address.
     """
     parts = split_url(url)
     if parts is None or parts.scheme not in ("http", "https") or parts.query:
         raise Invalid(
-            f"the URL of {catalog} begins with https:// or http://", hint=f"write {example!r}"
+            f"the URL of {kind} begins with https:// or http://", hint=f"write {example!r}"
+        )
+    if not catalog:
+        raise Invalid("the name of the catalog is missing")
+
+
+def require_same(entry: Entry, name: str, expected: str, form: object, place: object) -> None:
+    """Raise Invalid unless an entry that exists is that of the table.
+
+    Args:
+        expected: The format that the table has in the catalog.
+        form, place: Format and URL of the entry that exists.
+    """
+    # local paths have one slash, or three
+    places = {url.rstrip("/").replace("file:///", "file:/") for url in (str(place), entry.url)}
+    if len(places) > 1 or form != expected:
+        raise Invalid(
+            f"{name} is another table in the catalog: {shown(form)} at {shown(place)}",
+            hint="drop it from the catalog, or choose another name",
         )
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from mdt.arguments import shown
 from mdt.catalogs.entry import Entry, sql_type
-from mdt.catalogs.rest import MISSING, ask, require_url
+from mdt.catalogs.rest import MISSING, ask, require_address, require_same
 from mdt.errors import Invalid, Unsupported
 
 _API = "api/2.1/unity-catalog"
@@ -40,9 +39,8 @@ class Unity:
 
     def __post_init__(self) -> None:
         """Check the arguments. Raises Invalid."""
-        require_url(self.url, "a Unity Catalog server", "https://unity.example.com")
-        if not self.catalog:
-            raise Invalid("the name of the catalog is missing")
+        example = "https://unity.example.com"
+        require_address(self.url, self.catalog, "a Unity Catalog server", example)
 
     def add(self, entry: Entry, namespace: str, name: str) -> None:
         """Enter a table. See :class:`mdt.catalogs.entry.Catalog`.
@@ -57,10 +55,12 @@ class Unity:
                 hint='t.alter(formats=["hudi", "delta"])',
             )
         server = f"{self.url.rstrip('/')}/{_API}"
-        full_name = ".".join(quote(part, safe="") for part in (self.catalog, namespace, name))
-        status, found = ask(server, "GET", f"tables/{full_name}", self.token)
+        quoted = ".".join(quote(part, safe="") for part in (self.catalog, namespace, name))
+        status, found = ask(server, "GET", f"tables/{quoted}", self.token)
         if status != MISSING:
-            _require_same(found, entry, f"{self.catalog}.{namespace}.{name}")
+            form, place = found.get("data_source_format"), found.get("storage_location")
+            full_name = f"{self.catalog}.{namespace}.{name}"
+            require_same(entry, full_name, _DELTA, form, place)
             return
         body = {
             "name": name,
@@ -109,15 +109,3 @@ def _type_name(type: str | Mapping[str, Any]) -> str:
     """
     name = type if isinstance(type, str) else str(type["type"])
     return {"integer": "INT"}.get(name, name.partition("(")[0].upper())
-
-
-def _require_same(found: Mapping[str, Any], entry: Entry, name: str) -> None:
-    """Raise Invalid unless the entry that exists is that of the table."""
-    form, place = found.get("data_source_format"), str(found.get("storage_location"))
-    # local paths have one slash, or three
-    places = {url.rstrip("/").replace("file:///", "file:/") for url in (place, entry.url)}
-    if len(places) > 1 or form != _DELTA:
-        raise Invalid(
-            f"{name} is another table in the catalog: {shown(form)} at {shown(place)}",
-            hint="drop it from the catalog, or choose another name",
-        )

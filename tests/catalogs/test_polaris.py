@@ -96,7 +96,7 @@ def test_the_command_line_registers_a_table(server, table, monkeypatch):
 def test_a_name_of_another_table_is_not_taken(server, table):
     catalog = Polaris(server.url, "lake", token="right")
     server.tables["t"] = {"name": "t", "format": "delta", "base-location": f"file://{table.path}"}
-    with pytest.raises(mdt.Invalid, match="another table in the catalog: delta"):
+    with pytest.raises(mdt.Invalid, match="another table in the catalog: 'delta'"):
         mdt.register(table, catalog, "eu.raw.t")
     server.tables["t"] = {"name": "t", "format": "hudi", "base-location": "s3://other"}
     with pytest.raises(mdt.Invalid, match="s3://other"):
