@@ -65,7 +65,7 @@ def rested(ids, fare):
 
     def make(metadata, definition, options):
         upserting = RowWrite(metadata, options, "upsert").in_process(rows(ids, 2, fare), definition)
-        return SnapshotBoundOperation(upserting, metadata, READ)
+        return SnapshotBoundOperation(upserting, metadata, READ, "")
 
     return refused(acting(f"rested {ids} {fare}", make), Conflict)
 
