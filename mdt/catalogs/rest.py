@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPErrorProcessor, Request, build_opener
 
 from mdt.arguments import shown
 from mdt.catalogs.entry import Entry, split_url
@@ -87,11 +86,8 @@ def ask(
         data = (urlencode(body) if is_form else json.dumps(body)).encode()
     request = Request(f"{server}/{path}", data, headers, method=method)
     try:
-        with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_SECONDS) as answer:
+        with build_opener(_AnyStatus).open(request, timeout=_TIMEOUT_SECONDS) as answer:
             status, data = answer.status, answer.read(_ANSWER_BYTES_MAX)
-    except HTTPError as error:
-        with error:
-            status, data = error.code, error.read(_ANSWER_BYTES_MAX)
     except (OSError, HTTPException) as error:
         raise Unavailable(f"{server} does not answer: {error}") from error
     found = _object(data)
@@ -104,11 +100,16 @@ def ask(
     raise Invalid(text, hint=hint)
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirect, which would send the token to another server."""
+class _AnyStatus(HTTPErrorProcessor):
+    """Returns answers with any status. Follows no redirect, which would send the token to another
+    server.
+    """
 
-    def redirect_request(self, *_: Any) -> None:
-        """Return None: the status is an error."""
+    def http_response(self, request: Request, response: Any) -> Any:
+        """Return the answer."""
+        return response
+
+    https_response = http_response
 
 
 def _object(data: bytes | None) -> Mapping[str, Any]:

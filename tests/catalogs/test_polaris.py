@@ -120,6 +120,7 @@ def test_refusals_say_what_is_wrong(server, table):
         ((400, {"error": "x" * 10_000}), mdt.Invalid, "x" * 300),
         ((302, {}, ("Location", "http://127.0.0.1:9/")), mdt.Invalid, "302"),
         ((409, []), mdt.Invalid, "another table"),
+        ((503, b"cut", ("Transfer-Encoding", "chunked")), mdt.Unavailable, "does not answer"),
     ],
 )
 def test_answers_of_a_broken_server_are_errors(server, table, answer, kind, text):
