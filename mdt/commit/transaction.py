@@ -256,8 +256,12 @@ def _attempt(
             if not lock.is_held():
                 _lock_again(lock, committed)  # Hudi's file lock provider removes that of others
                 is_late = True
-            if is_late and archived < committed.seq:  # archived records are published
-                _require_unharmed_or_published(metadata, snapshot, committed)
+            if (
+                is_late
+                and archived < committed.seq  # archived records are published
+                and not publish.is_published(metadata.storage, committed, snapshot.definition)
+            ):
+                require_unharmed(metadata, committed)
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))
         why = _ARCHIVED_REASON
@@ -536,13 +540,6 @@ def finish(
         warning = f"committed, but post-commit work is left to the next writer: {error}"
         return (warning,) if is_published else (warning, _UNPUBLISHED_HINT)
     return warnings
-
-
-def _require_unharmed_or_published(
-    metadata: Metadata, snapshot: Snapshot, record: CommitRecord
-) -> None:
-    if not publish.is_published(metadata.storage, record, snapshot.definition):
-        require_unharmed(metadata, record)
 
 
 def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
