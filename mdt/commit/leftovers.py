@@ -82,30 +82,31 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
     )
     files = _unclaimed_tokens(listing, used, claimed, {claim.token for claim in running})
     unknown = _unended_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
-    dead = snapshot.log.dead_instants - snapshot.instants - claimed
+    dead = snapshot.log.dead_instants - snapshot.instants
     layout = layout_of(snapshot.definition)
     if snapshot.is_shared:
         # Other writers give their log files the token of the log file before.
-        ended_here = snapshot.log.dead_instants - snapshot.instants
         for path, token in tuple(files.items()):
-            if token not in unknown and not has_only_instants(storage, path, ended_here, layout):
+            if token not in unknown and not has_only_instants(storage, path, dead, layout):
                 del files[path]
     recorded = snapshot.instants | snapshot.log.dead_instants | claimed
     instants = _instants(listing, layout)
     pending = [
-        path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED
+        path
+        for path, instant in instants.items()
+        if instant.time in dead
+        and instant.time not in claimed
+        and instant.state != timeline.COMPLETED
     ]
     archived = snapshot.retention.instant
     if snapshot.is_shared:
         archived = ""  # other writers may have left markers and heartbeats that are as old
-    ended_instants = (snapshot.instants | snapshot.log.dead_instants) - claimed
-    pending += _outdated_markers(listing, ended_instants, archived)
-    foreign = any(
+    pending += _outdated_markers(listing, recorded - claimed, archived)
+    foreign = snapshot.is_shared or any(
         instant.time not in recorded
         for instant in instants.values()
         if instant.time > snapshot.retention.instant
     )
-    foreign = foreign or snapshot.is_shared
     return Leftovers(
         tuple(files), tuple(pending), frozenset(unknown), foreign, _waiting(files, snapshot)
     )
@@ -170,16 +171,11 @@ def _outdated_markers(listing: Listing, ended: AbstractSet[str], archived: str) 
     """Return the paths of markers and heartbeats whose instants are in ``ended`` or not after
     ``archived``.
     """
-    outdated = []
-    for info in listing:
-        for folder in (paths.markers_dir(), paths.heartbeats_dir()):
-            instant = (
-                info.path[len(folder) + 1 :].partition("/")[0]
-                if info.path.startswith(f"{folder}/")
-                else ""
-            )
-            if instant in ended or (timeline.is_time(instant) and instant <= archived):
-                outdated.append(info.path)
+    outdated, folders = [], (f"{paths.markers_dir()}/", f"{paths.heartbeats_dir()}/")
+    for path in (info.path for info in listing if info.path.startswith(folders)):
+        _, _, instant, *_ = path.split("/")
+        if instant in ended or (timeline.is_time(instant) and instant <= archived):
+            outdated.append(path)
     return outdated
 
 
