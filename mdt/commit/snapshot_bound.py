@@ -37,24 +37,29 @@ class SnapshotBoundOperation(OperationWrapper):
             if snapshot.seq == self.seq:
                 raise
             raise self._conflict(error.message) from error
+        try:
+            return self._checked(plan, snapshot)
+        except BaseException:
+            plan.close()
+            raise
+
+    def _checked(self, plan: WritePlan, snapshot: Snapshot) -> WritePlan:
+        """Return the plan with its condition. Raises Conflict for a commit since ``seq``."""
         if snapshot.seq > self.seq and plan.counts.get("inserted") and not plan.footprint.absent:
-            plan.close()  # the absent keys are only known to the writing tasks
-            raise self._conflict(
+            raise self._conflict(  # the absent keys are only known to the writing tasks
                 f"{snapshot.seq - self.seq} commits since then may have inserted the same keys"
             )
-        plan = replace(plan, footprint=replace(plan.footprint, conditional=True))
+        footprint = replace(plan.footprint, conditional=True)
         for seq in range(self.seq + 1, snapshot.seq + 1):
             record = self.metadata.record(seq)
             if record is None:
-                plan.close()
                 raise self._conflict(f"commit {seq} has been archived")
             reason = conflicts.check(
-                plan.footprint, record, self.metadata.objects.key_map, snapshot.definition.key_hash
+                footprint, record, self.metadata.objects.key_map, snapshot.definition.key_hash
             )
             if reason is not None:
-                plan.close()
                 raise self._conflict(reason)
-        return plan
+        return replace(plan, footprint=footprint)
 
     def _is_after(self, snapshot: Snapshot) -> bool:
         """Return False if another table, or an older copy, is in the place of the one read."""

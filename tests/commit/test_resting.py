@@ -12,9 +12,11 @@ import pytest
 from texts import columns
 
 import mdt
-from mdt.errors import Conflict, Invalid
+from mdt.commit import conflicts
+from mdt.errors import Conflict, Invalid, Unavailable
 from mdt.stores.memory import MemoryStorage
 from mdt.testing.slow import CountingStorage
+from mdt.write.operations import RowPlan
 
 
 def doubled(table, n):
@@ -167,6 +169,21 @@ def test_a_write_that_rests_on_a_lost_commit_conflicts_with_the_backup_in_its_pl
                 handle.upsert([row("a", "Oslo", 3)])
         mdt.open(path).upsert([row("b", "Oslo", 4)])
     assert mdt.open(path).resting_on(3).upsert([row("a", "Oslo", 5)]).updated == 1
+
+
+def test_a_plan_is_released_if_it_cannot_be_compared_with_the_commits_since(monkeypatch):
+    table, released = filled(), []
+    seq = table.snapshot().seq
+    table.upsert([row("b", "Oslo", 2)])
+
+    def fail(*_):
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(conflicts, "check", fail)
+    monkeypatch.setattr(RowPlan, "close", lambda plan: released.append(plan))
+    with pytest.raises(Unavailable, match="no answer"):
+        table.resting_on(seq).upsert([row("a", "Oslo", 3)])
+    assert len(released) == 1
 
 
 def test_writes_rest_on_the_number_of_a_commit():
