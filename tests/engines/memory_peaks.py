@@ -1,9 +1,9 @@
-"""A process of its own that writes rows of a generator with little memory, and says what each write
-took at most: ``python memory_peaks.py FOLDER LIMIT ROWS``.
+"""Script that writes rows from a generator under a memory limit and measures the peak memory of each
+write: ``python memory_peaks.py FOLDER LIMIT ROWS``.
 
-Prints a JSON object: write -> bytes above what the process had before.  Of files that are rewritten
-("rewrite of …") only the process's own memory counts, and not what is mapped: the old file, the new
-one and its key map.
+Prints a JSON object: write -> bytes above the memory that the process used before. For writes that
+rewrite files ("rewrite of …") only anonymous memory counts. Memory-mapped files (the old file, the
+new file and its key map) do not.
 """
 
 import json
@@ -21,11 +21,11 @@ import mdt
 SCHEMA = columns("id int64, a int64, f float64, note string")
 _BATCH_ROWS = 20_000
 _SPREAD = 7_368_787
-"""What keys differ by from row to row, so that the rows of a file come from everywhere."""
+"""Difference between the keys of consecutive rows, so that each file takes rows from all batches."""
 
 
 def batches(start, stop, seed=0):
-    """Yield rows with the keys of numbers ``start`` to ``stop``."""
+    """Yield rows whose keys are made from the numbers ``start`` to ``stop``."""
     draw = np.random.default_rng(seed)
     for at in range(start, stop, _BATCH_ROWS):
         n = min(_BATCH_ROWS, stop - at)
@@ -37,40 +37,42 @@ def batches(start, stop, seed=0):
 
 
 def _status(name):
-    """Return a figure of this process, bytes."""
+    """Return a memory figure of this process from /proc, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def peak(write):
-    """Return how many bytes of memory the process has at most during ``write``."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    """Return the peak resident memory of the process during ``write``, in bytes."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     write()
     return _status("VmHWM")
 
 
 def own_peak(write):
-    """Return how many bytes of its own memory the process has at most during ``write``, asked for
-    every few milliseconds.
+    """Return the peak anonymous memory of the process during ``write``, in bytes, sampled every few
+    milliseconds.
     """
-    done, most = threading.Event(), [0]
+    done, highest = threading.Event(), [0]
 
-    def look():
+    def sample():
         while not done.wait(0.003):
-            most[0] = max(most[0], _status("RssAnon"))
+            highest[0] = max(highest[0], _status("RssAnon"))
 
-    watch = threading.Thread(target=look)
-    watch.start()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
     try:
         write()
     finally:
         done.set()
-        watch.join()
-    return most[0]
+        sampler.join()
+    return highest[0]
 
 
 def fill(folder, rows):
-    """Make tables of one file of ``rows`` rows each, as only a write with more memory does."""
+    """Create tables of one file with ``rows`` rows each. Only a write with more memory makes such a
+    file.
+    """
     options = {
         "mdt.durable": False,
         "mdt.services.auto": False,
@@ -85,31 +87,31 @@ def fill(folder, rows):
 
 
 def rewrites(folder, limit, rows):
-    """Return the peaks of writes that rewrite such a file."""
+    """Return the peak memory of writes that rewrite such a file."""
     command = [sys.executable, __file__, str(folder), "fill", str(rows)]
     subprocess.run(command, check=True)
     options = {"mdt.write.memory.max": limit, "mdt.services.auto": False}
     cow, mor = (
         mdt.open(folder / kind, options=options) for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")
     )
-    before, some = _status("RssAnon"), rows // 20
+    before, few = _status("RssAnon"), rows // 20
     peaks = {
-        "rewrite of an upsert": own_peak(lambda: cow.upsert(batches(rows - some, rows + some, 1))),
+        "rewrite of an upsert": own_peak(lambda: cow.upsert(batches(rows - few, rows + few, 1))),
         "rewrite of a delete": own_peak(
-            lambda: cow.delete(batch.select(["id"]) for batch in batches(0, some))
+            lambda: cow.delete(batch.select(["id"]) for batch in batches(0, few))
         ),
         "rewrite of a delete by condition": own_peak(lambda: cow.delete_where("f < 0.01")),
         "rewrite of a compaction": own_peak(mor.compact),
     }
     assert len(mor.files()) == 1
-    return {name: most - before for name, most in peaks.items()}
+    return {name: highest - before for name, highest in peaks.items()}
 
 
 def main(folder, limit, rows):
-    """Return the peak of each write of some ``rows``."""
+    """Return the peak memory of each write of ``rows`` rows."""
     mdt.create(folder / "small", SCHEMA, key=["id"], options={"mdt.durable": False})
     small = mdt.open(folder / "small", options={"mdt.write.memory.max": 1})
-    for write in (small.bulk_insert, small.upsert, small.delete):  # what is imported, once
+    for write in (small.bulk_insert, small.upsert, small.delete):  # imports happen here, once
         write(batches(0, 10))
     mdt.create(folder / "t", SCHEMA, key=["id"], options={"mdt.durable": False})
     table = mdt.open(folder / "t", options={"mdt.write.memory.max": limit, "mdt.writer.threads": 2})
@@ -119,7 +121,9 @@ def main(folder, limit, rows):
         "upsert": peak(lambda: table.upsert(batches(0, rows, 1))),
         "delete": peak(lambda: table.delete(batch.select(["id"]) for batch in batches(0, rows))),
     }
-    return {name: most - before for name, most in peaks.items()} | rewrites(folder, limit, rows)
+    return {name: highest - before for name, highest in peaks.items()} | rewrites(
+        folder, limit, rows
+    )
 
 
 if __name__ == "__main__" and sys.argv[2] == "fill":

@@ -1,5 +1,5 @@
-"""Deletes and updates by a condition in tasks: counts, rows and what is remembered are those of one
-process.
+"""Deletes and updates by a condition in tasks. Counts, rows and remembered deletes equal those of
+one process.
 """
 
 import shutil
@@ -38,7 +38,7 @@ def on(folder):
 
 @pytest.mark.parametrize("keeps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_what_tasks_choose_and_write_is_what_one_process_does(tmp_path, table_type, keeps):
+def test_conditional_writes_in_tasks_equal_those_in_one_process(tmp_path, table_type, keeps):
     options = {
         "mdt.max.file.bytes": 4096,
         "mdt.small.file.bytes": 0,
@@ -52,15 +52,17 @@ def test_what_tasks_choose_and_write_is_what_one_process_does(tmp_path, table_ty
     shutil.copytree(tmp_path / "here", tmp_path / "tasks")
     tables = [mdt.open(on(tmp_path / "here")), PooledTable(on(tmp_path / "tasks"))]
     for step in STEPS:
-        done = [step(table) for table in tables]
-        here, there = ((one.updated, one.deleted, one.late, one.seq) for one in done)
-        assert here == there and bool(done[0].instant) == bool(done[1].instant)
+        results = [step(table) for table in tables]
+        in_process, in_tasks = (
+            (result.updated, result.deleted, result.late, result.seq) for result in results
+        )
+        assert in_process == in_tasks and bool(results[0].instant) == bool(results[1].instant)
         agreed(tables[1], expected=tables[0].scan().to_arrow())
-        count("rows that tasks change by a condition", done[1].updated + done[1].deleted)
+        count("rows that tasks change by a condition", results[1].updated + results[1].deleted)
     assert_clean(on(tmp_path / "tasks"))
 
 
-def test_values_that_do_not_fit_are_named_and_nothing_is_left(tmp_path):
+def test_an_expression_that_fails_in_a_task_raises_and_leaves_no_files(tmp_path):
     storage = on(tmp_path)
     table = make(storage, MOR, "record")
     table.upsert(rows(range(9), 1, 1.0))
@@ -70,9 +72,7 @@ def test_values_that_do_not_fit_are_named_and_nothing_is_left(tmp_path):
     assert_clean(storage)
 
 
-def test_the_driver_reads_no_row_and_what_it_plans_is_all_that_tasks_look_into(
-    tmp_path, monkeypatch
-):
+def test_the_driver_reads_no_rows_and_plans_only_files_that_may_match(tmp_path, monkeypatch):
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
     table = make(on(tmp_path / "t"), MOR, "record", **options)
     table.bulk_insert(rows(range(3000), 1, 1.0))

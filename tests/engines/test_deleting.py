@@ -1,5 +1,5 @@
-"""Deletes in tasks: the same as in process, on engines of threads, of processes, and of rows on
-disk.
+"""Deletes in tasks equal deletes in process, on engines that use threads, processes and rows
+spilled to disk.
 """
 
 import itertools
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 
 def data(seed, size, keys=60, cities=("Oslo", "Rome", None)):
-    """Random rows, of which some repeat keys."""
+    """Random rows. Some keys repeat."""
     draw = np.random.default_rng(seed)
     numbers = draw.integers(0, keys, size)
     return pa.table(
@@ -45,7 +45,7 @@ def data(seed, size, keys=60, cities=("Oslo", "Rome", None)):
     ).cast(SCHEMA)
 
 
-def seen(table):
+def visible_rows(table):
     return sorted(
         (str(row), row["_hoodie_partition_path"])
         for row in (
@@ -74,15 +74,15 @@ SHAPES = list(
     "shape",
     [pytest.param(s, marks=[pytest.mark.nightly] if n % 5 else []) for n, s in enumerate(SHAPES)],
 )
-def test_a_delete_in_tasks_is_that_in_process(engine, shape):
-    """Counts, rows, and what the table remembers of deletes: shown by rows that come again, late or
-    not.
+def test_a_delete_in_tasks_equals_a_delete_in_process(engine, shape):
+    """Compares counts, rows and the deletes that the table remembers. Later upserts of deleted
+    keys, late or not, show what it remembers.
     """
     table_type, scope, kind, index = shape
     if index.startswith("bucket") and (kind == "repeats" or scope == "table"):
         index = "simple"
-    # a row does not leave its partition for none
-    known = ("Oslo", "Rome") if scope == "table" else ("Oslo", "Rome", None)
+    # under table scope a row cannot move to the null partition
+    cities = ("Oslo", "Rome") if scope == "table" else ("Oslo", "Rome", None)
     options = {"mdt.max.file.bytes": 2048, "mdt.metadata.compact.records": 3}
     tables = []
     for opened in (mdt.Table, engine):
@@ -105,20 +105,20 @@ def test_a_delete_in_tasks_is_that_in_process(engine, shape):
     steps = [
         lambda t: t.delete(data(3, 12, 90)),
         lambda t: t.delete(data(4, 20, 90).drop_columns(["ts", "at"])),
-        lambda t: t.upsert(data(5, 25, cities=known)),
+        lambda t: t.upsert(data(5, 25, cities=cities)),
         lambda t: t.delete(data(6, 0)),
         lambda t: t.delete(data(7, 40, 200)),
-        lambda t: t.upsert(data(8, 60, 200, cities=known)),
+        lambda t: t.upsert(data(8, 60, 200, cities=cities)),
     ]
     for step in steps:
-        found = [step(table) for table in tables]
-        here, there = ([getattr(done, name) for name in COUNTS] for done in found)
-        assert here == there and bool(found[0].instant) == bool(found[1].instant)
-        assert seen(tables[0]) == seen(tables[1])
+        results = [step(table) for table in tables]
+        in_process, in_tasks = ([getattr(done, name) for name in COUNTS] for done in results)
+        assert in_process == in_tasks and bool(results[0].instant) == bool(results[1].instant)
+        assert visible_rows(tables[0]) == visible_rows(tables[1])
         for name in ("deleted", "late", "missing"):
-            count(f"rows {name} by deletes in tasks", getattr(found[1], name))
-    here, there = (table.history()["operation"].to_pylist() for table in tables)
-    assert here == there
+            count(f"rows {name} by deletes in tasks", getattr(results[1], name))
+    in_process, in_tasks = (table.history()["operation"].to_pylist() for table in tables)
+    assert in_process == in_tasks
     assert_clean(tables[1].storage)
 
 
@@ -128,25 +128,27 @@ def created(**options):
     )
 
 
-def test_keys_in_pieces_are_put_aside_and_their_further_columns_are_not(tmp_path, monkeypatch):
+def test_keys_in_pieces_are_spilled_without_their_other_columns(tmp_path, monkeypatch):
     widths = []
-    grouped = SpillingEngine.group_by
+    group_by = SpillingEngine.group_by
     monkeypatch.setattr(
         SpillingEngine,
         "group_by",
         lambda self, rows, *more: (
-            widths.append(rows.visible_schema.names) or grouped(self, rows, *more)
+            widths.append(rows.visible_schema.names) or group_by(self, rows, *more)
         ),
     )
-    given = data(2, 30).append_column("more", pa.array([[n] * 50 for n in range(30)]))
-    kept = []
-    for keys in forms(given, tmp_path):
+    keys_with_extra_column = data(2, 30).append_column(
+        "more", pa.array([[n] * 50 for n in range(30)])
+    )
+    outcomes = []
+    for keys in forms(keys_with_extra_column, tmp_path):
         table = created(**{"mdt.write.memory.max": 1})
         table.upsert(data(1, 50))
         deleted = table.delete(keys)
-        kept.append((seen(table), deleted.deleted, deleted.missing))
+        outcomes.append((visible_rows(table), deleted.deleted, deleted.missing))
         assert_clean(table.storage)
-    assert all(one == kept[0] for one in kept) and kept[0][1]
+    assert all(outcome == outcomes[0] for outcome in outcomes) and outcomes[0][1]
     assert widths == [["id", "sub", "city"]] * 7
 
 
@@ -163,16 +165,16 @@ def test_keys_in_pieces_are_put_aside_and_their_further_columns_are_not(tmp_path
         ),
     ],
 )
-def test_keys_that_do_not_fit_are_refused_as_they_are_in_memory(keys, why, options):
+def test_keys_with_wrong_columns_or_values_are_refused_in_process_and_in_tasks(keys, why, options):
     table = created(**options)
     with pytest.raises(Invalid, match=why):
         table.delete(keys.to_reader(max_chunksize=4))
     assert_clean(table.storage)
 
 
-def test_a_delete_holds_no_more_keys_than_memory_is_for():
-    """16 MB of keys, for 4 MB: neither what comes, nor a task, nor the driver has more than a few
-    of them at a time.
+def test_a_delete_keeps_no_more_keys_in_memory_than_its_limit():
+    """16 MB of keys with a limit of 4 MB. Neither the input, nor a task, nor the driver holds more
+    than a few of them at a time.
     """
     schema, size = columns("id int64, v int32"), 1 << 21
     options = {"mdt.max.file.bytes": 1 << 16, "mdt.small.file.bytes": 0}

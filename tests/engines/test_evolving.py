@@ -1,5 +1,5 @@
-"""Upserts that evolve a table, of rows that come in pieces: the same as of a table, whether or not
-they fit into memory.
+"""Upserts with schema evolution from rows in pieces. The result equals that of one table, whether
+or not the rows fit into memory.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 
 
 def data(seed, size=30):
-    """Random rows with more columns, wider ones, and fewer fields than the table's."""
+    """Random rows with additional columns, wider types, and fewer struct fields than the table."""
     draw = np.random.default_rng(seed)
     kinds = pa.array(draw.choice(["u", "v", None], size), pa.string()).dictionary_encode()
     return pa.table(
@@ -45,7 +45,7 @@ def data(seed, size=30):
     )
 
 
-def seen(table):
+def visible_rows(table):
     return sorted(table.scan().to_arrow().to_pylist(), key=str)
 
 
@@ -62,7 +62,7 @@ def filled(options):
 
 
 def grown(table):
-    """Yield pieces, of which the later ones have columns that the first ones lack."""
+    """Yield pieces. Later pieces have columns that the first ones lack."""
     for number, piece in enumerate(in_pieces(table)):
         yield (
             piece
@@ -87,31 +87,35 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_that_come_in_pieces_evolve_a_table_as_a_table_does(tmp_path, form):
-    given = data(1, 0 if form == "none" else 30)
-    whole = pa.concat_tables(grown(given), promote_options="default") if form == "grown" else given
+def test_an_upsert_in_pieces_evolves_the_schema_as_an_upsert_of_one_table(tmp_path, form):
+    source = data(1, 0 if form == "none" else 30)
+    whole = (
+        pa.concat_tables(grown(source), promote_options="default") if form == "grown" else source
+    )
     expected = filled({})
-    done = expected.upsert(whole.to_pylist() if form == "dicts" else whole, evolve=True)
+    expected_result = expected.upsert(whole.to_pylist() if form == "dicts" else whole, evolve=True)
     for options in ({}, SMALL):
         table = filled(options)
-        found = table.upsert(FORMS[form](given, tmp_path), evolve=True)
+        result = table.upsert(FORMS[form](source, tmp_path), evolve=True)
         for name in ("inserted", "updated", "late"):
-            assert getattr(found, name) == getattr(done, name)
-        assert table.schema.equals(expected.schema) and seen(table) == seen(expected)
+            assert getattr(result, name) == getattr(expected_result, name)
+        assert table.schema.equals(expected.schema) and visible_rows(table) == visible_rows(
+            expected
+        )
         assert_clean(table.storage)
 
 
-def test_mergers_take_pieces_that_evolve(tmp_path):
+def test_mergers_work_with_pieces_that_evolve_the_schema(tmp_path):
     tables = [filled({}), filled(SMALL)]
-    for table, given in zip(tables, (data(2), data(2).to_reader(max_chunksize=4)), strict=True):
-        table.upsert(given, evolve=True, mergers={"n": "sum"})
-    assert seen(tables[0]) == seen(tables[1])
+    for table, source in zip(tables, (data(2), data(2).to_reader(max_chunksize=4)), strict=True):
+        table.upsert(source, evolve=True, mergers={"n": "sum"})
+    assert visible_rows(tables[0]) == visible_rows(tables[1])
 
 
 def test_pieces_that_do_not_fit_each_other_or_the_table_are_refused():
     for options in ({}, SMALL):
         table = filled(options)
-        before = seen(table)
+        before = visible_rows(table)
         with pytest.raises(Invalid, match="the pieces of the data have different columns"):
             table.upsert(
                 iter([pa.table({"id": ["a"], "z": [n]}) for n in (1, 2, "text")]), evolve=True
@@ -121,13 +125,13 @@ def test_pieces_that_do_not_fit_each_other_or_the_table_are_refused():
             table.upsert(pa.table({"id": ["a"], "note": [1]}).to_reader(), evolve=True)
         with pytest.raises(Invalid, match="repeated column names"):
             table.upsert(pa.table([["a"], [1], [2]], ["id", "z", "z"]).to_reader(), evolve=True)
-        assert seen(table) == before
+        assert visible_rows(table) == before
         assert_clean(table.storage)
 
 
 @pytest.mark.parametrize("as_reader", [False, True])
-def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(as_reader):
-    """35 MB of rows, neither before the table is altered nor after."""
+def test_an_upsert_with_evolution_keeps_no_more_rows_in_memory_than_its_limit(as_reader):
+    """35 MB of rows with a limit of 16 MB, both before and after the table is altered."""
     size, text = 1 << 18, pa.array(["x" * 120] * (1 << 12))
     table = mdt.create(
         MemoryStorage(),
@@ -136,21 +140,21 @@ def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(as_reader)
         options={"mdt.write.memory.max": 16 << 20, "mdt.writer.threads": 1, "mdt.durable": False},
     )
     schema = columns("id int64, v int64, text string")
-    with memory_watched() as look:
+    with memory_watched() as measure:
 
         def batches():
             for start in range(0, size, len(text)):
-                look()
+                measure()
                 ids = np.arange(start, start + len(text))
                 yield pa.record_batch([ids, np.zeros(len(text), np.int64), text], schema=schema)
 
-        given = pa.RecordBatchReader.from_batches(schema, batches()) if as_reader else batches()
-        assert table.upsert(given, evolve=True).inserted == size
-        assert look() < 8 << 20
+        source = pa.RecordBatchReader.from_batches(schema, batches()) if as_reader else batches()
+        assert table.upsert(source, evolve=True).inserted == size
+        assert measure() < 8 << 20
     assert table.schema.field("v").type == pa.int64()
 
 
-def test_a_column_without_chunks_gets_the_fields_of_the_table():
+def test_a_struct_column_without_chunks_gets_the_missing_fields_of_the_table():
     empty = pa.table({"s": pa.chunked_array([], pa.struct([("b", pa.string())]))})
-    found = add_missing_columns(empty, filled({}).definition)
-    assert {field.name for field in found.schema.field("s").type} == {"a", "b"}
+    completed = add_missing_columns(empty, filled({}).definition)
+    assert {field.name for field in completed.schema.field("s").type} == {"a", "b"}

@@ -1,4 +1,4 @@
-"""A merge in tasks of another engine leaves the same rows, counts and errors as the merge in
+"""A merge in the tasks of another engine gives the same rows, counts and errors as a merge in
 process.
 """
 
@@ -79,8 +79,8 @@ NEW = [
 def drawn(draw, numbers, scope="table"):
     """Return one row for each number, some with nulls.
 
-    Under table scope the rows of a third of the keys have no city, since a key does not move there;
-    under partition scope rows of all keys.
+    Under table scope a third of the keys have no city, since a key cannot move there. Under
+    partition scope rows of any key may have none.
     """
     made = [
         {
@@ -117,7 +117,7 @@ def on(folder):
 
 
 def outcome(table, source, by, clauses):
-    """Return the counts of a merge, or its error as far as both ways say it."""
+    """Return the counts of a merge, or the part of its error message that both engines share."""
     try:
         done = merged(table, source, *clauses, on=by)
     except Invalid as error:
@@ -127,8 +127,10 @@ def outcome(table, source, by, clauses):
     return {name: getattr(done, name) for name in COUNTS}
 
 
-def pair(folder, kind, there):
-    """Return two tables of one kind: one is merged into by an engine, one in process."""
+def pair(folder, kind, engine_table):
+    """Return two equal tables. Merges into the first run on an engine, merges into the second in
+    process.
+    """
     options = {
         "mdt.durable": False,
         "mdt.max.file.bytes": 2048,
@@ -137,21 +139,21 @@ def pair(folder, kind, there):
     }
     for name in ("there", "here"):
         mdt.create(on(folder / name), SCHEMA, ordering="ts", **kind, options=options)
-    return there(on(folder / "there")), mdt.open(on(folder / "here"))
+    return engine_table(on(folder / "there")), mdt.open(on(folder / "here"))
 
 
 def filled(both, kind, draw):
-    """Fill both tables in process, so that they have the same files: base and log files, dead
-    rows.
+    """Fill both tables in process, so that they have the same files: base files, log files and
+    deleted rows.
     """
     drawn_here = partial(drawn, draw, scope=kind["scope"])
     first, second = drawn_here(list(range(0, 240, 2))), drawn_here(draw.sample(range(260), 60))
-    gone = unique(drawn_here(draw.sample(range(240), 20)), kind)
+    deleted = unique(drawn_here(draw.sample(range(240), 20)), kind)
     for table in both:
         plain = mdt.open(table.storage)
         plain.upsert(unique(first, kind))
         plain.upsert(unique(second, kind))
-        plain.delete(gone)
+        plain.delete(deleted)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def filled(both, kind, draw):
 @pytest.mark.parametrize(
     "kind", KINDS, ids=lambda k: f"{k['table_type']}-{k['key_index']}-{k['scope']}"
 )
-def test_random_merges_end_as_in_process(tmp_path, kind, engine, steps):
+def test_random_merges_in_tasks_equal_merges_in_process(tmp_path, kind, engine, steps):
     draw, both = random.Random(f"{kind} {steps}"), pair(tmp_path, kind, engine)
     filled(both, kind, draw)
     for step in range(steps):
@@ -182,15 +184,15 @@ def test_random_merges_end_as_in_process(tmp_path, kind, engine, steps):
         identity = list(kind["key"])
         equal = " and ".join(f"source.{n} = target.{n}" for n in identity)
         by = draw.choice([None, identity, f"{equal} and target.must < 8"])
-        told = [outcome(table, source, by, clauses) for table in both]
-        # of several reasons a part may meet another one first
-        refused = [isinstance(one, str) for one in told]
-        assert told[0] == told[1] or all(refused), (step, by, clauses)
-        count("merges in tasks that end as in process", int(isinstance(told[0], dict)))
+        outcomes = [outcome(table, source, by, clauses) for table in both]
+        # if a merge has several errors, parts may raise different ones first
+        refused = [isinstance(outcome_of_table, str) for outcome_of_table in outcomes]
+        assert outcomes[0] == outcomes[1] or all(refused), (step, by, clauses)
+        count("merges in tasks that end as in process", int(isinstance(outcomes[0], dict)))
         agreed(both[0], expected=both[1].scan().to_arrow())
 
 
-def test_what_cannot_be_said_part_by_part_is_refused():
+def test_merges_that_cannot_run_part_by_part_are_refused():
     table, source = ThreadTable(filled_world(MOR, "record")), rows([0], 3, 3.0)
     with pytest.raises(Unsupported, match="matched by the record key"):
         table.merge(source, "fare")

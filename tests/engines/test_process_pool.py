@@ -1,5 +1,5 @@
-"""A third engine, of processes, passes what the others pass: random histories, crashes, tasks that
-fail.
+"""An engine of worker processes passes the tests of the other engines: random histories, crashes
+and failing tasks.
 """
 
 import os
@@ -22,14 +22,14 @@ _EXAMPLES = max(1, int(os.environ.get("MDT_MODEL_EXAMPLES", "40")) // 10)
 
 
 class PooledAgainstDictionary(TableAgainstDictionary):
-    """The same histories; every upsert, insert and delete, merge by key, delete and update by a
-    condition, index build, compaction and clustering runs in other processes.
+    """Runs the same histories. Every upsert, insert, delete, merge by key, conditional delete and
+    update, index build, compaction and clustering runs in other processes.
     """
 
     kind_of_table = kind_of_other = PooledTable
 
     def _said(self, writer, batch, on, clauses, dedupe):
-        if on == "note":  # no engine joins other columns than the key
+        if on == "note":  # engines join only the key columns
             return super()._said(mdt.open(writer.storage), batch, on, clauses, dedupe)
         merge = super()._said(writer, batch, on, clauses, dedupe)
         assert merge._runner is not None
@@ -38,7 +38,7 @@ class PooledAgainstDictionary(TableAgainstDictionary):
 
 
 @pytest.mark.timeout(900)
-def test_every_reader_sees_what_the_model_holds_when_another_engine_writes():
+def test_readers_see_the_rows_of_the_model_after_writes_by_processes():
     run_state_machine_as_test(PooledAgainstDictionary, settings=histories(_EXAMPLES))
 
 
@@ -56,27 +56,29 @@ def on(folder):
     return LocalStorage(folder, durable=False)
 
 
-def test_an_engine_is_a_module_that_recognises_its_data_and_its_sessions(start):
+def test_an_engine_recognises_its_own_data_and_sessions(start):
     options = {"mdt.spark.driver.summaries.max": 0}
     table, pool = mdt.open(on(start), options), pooled.Pool()
-    held = pooled.PooledRows(processes(), rows(range(2, 9), 3, 3.0))
-    assert table.upsert(held, evolve=True).engine == "processes"
+    source = pooled.PooledRows(processes(), rows(range(2, 9), 3, 3.0))
+    assert table.upsert(source, evolve=True).engine == "processes"
     after = upserted(CLUSTERED_STATE, range(2, 9), 3, 3.0)
     assert as_state(mdt.open(on(start)).scan().to_arrow()) == after
-    done = [
-        table.merge(held).when_matched().update({"fare": "source.fare"}).execute(),
+    results = [
+        table.merge(source).when_matched().update({"fare": "source.fare"}).execute(),
         table.update_where({"fare": "fare + 1"}, "id = 'k8'", spark=pool),
         table.compact(spark=pool),
-        table.delete(held),
+        table.delete(source),
     ]
-    assert [result.engine for result in done] == ["processes"] * 4
+    assert [result.engine for result in results] == ["processes"] * 4
     table.create_index("bitmap(fare)", spark=pool)
     assert "Processes task" in str(table.scan("fare = 2").explain(spark=pool))
     assert_clean(on(start))
-    assert table.upsert(held.table).engine == "arrow", "Arrow data are for the calling thread"
+    assert table.upsert(source.table).engine == "arrow", (
+        "Arrow data is written in the calling thread"
+    )
 
 
-def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path):
+def test_a_large_insert_is_split_at_keys_so_that_files_hold_narrow_ranges(tmp_path):
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
     make(on(tmp_path / "t"), "MERGE_ON_READ", "record", **options)
     table = PooledTable(on(tmp_path / "t"))
@@ -130,7 +132,7 @@ def test_a_task_that_fails_after_it_wrote_commits_nothing(
     assert ours(on(start)) == after
 
 
-def test_attempts_of_tasks_have_names_of_their_own(start):
+def test_attempts_of_tasks_have_distinct_numbers(start):
     PooledTable(on(start)).create_index("bitmap(fare)")
     first, second = (next(processes()._attempts) for _ in range(2))
     assert first > 0 and second == first + 1

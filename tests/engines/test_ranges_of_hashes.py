@@ -1,5 +1,5 @@
-"""Which part of the input a row belongs to: equal keys to one, and of key columns ranges of the
-table's hashes.
+"""Partitioning of input rows: rows with equal keys get the same part, and parts of key columns are
+ranges of the table's key hash.
 """
 
 import numpy as np
@@ -29,16 +29,16 @@ def test_parts_of_key_columns_are_ranges_of_their_hashes(names, key_hash):
 
 
 @pytest.mark.parametrize("key_hash", [None, *HASHES])
-def test_rows_of_one_part_are_those_with_equal_values(key_hash):
-    given = pa.table({"n": KEYS["n"], "f": KEYS["n"].cast(pa.float64())})
+def test_rows_with_equal_values_get_the_same_part(key_hash):
+    table = pa.table({"n": KEYS["n"], "f": KEYS["n"].cast(pa.float64())})
     for name in ("n", "f"):
-        parts = part_of(given, [name], 5, key_hash)
-        assert len(set(zip(given[name].to_pylist(), parts.tolist(), strict=True))) == 1000
+        parts = part_of(table, [name], 5, key_hash)
+        assert len(set(zip(table[name].to_pylist(), parts.tolist(), strict=True))) == 1000
     zeros = pa.table({"f": [0.0, -0.0]})
     assert len(set(part_of(zeros, ["f"], 97, key_hash).tolist())) == 1
 
 
-def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path):
+def test_a_task_verifies_only_its_own_hash_range_of_a_key_map(tmp_path):
     table = mdt.create(tmp_path, KEYS.schema, ["id"], key_index="record")
     table.upsert(pa.table({"id": [f"k{n}" for n in range(30_000)], "n": np.arange(30_000)}))
     keys = pa.table({"id": [f"k{n}" for n in range(0, 30_000, 3)], "n": np.arange(10_000)})
@@ -52,5 +52,5 @@ def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path):
     ]
     shards = opened.metadata.objects.key_map(segment.key_map).shards
     assert shards is not None and len(shards.check) > 8
-    assert shards.verified.mean() <= 1 / 4, "an eighth of the hashes, and what its ends lie in"
+    assert shards.verified.mean() <= 1 / 4, "an eighth of the hashes and the shards at its two ends"
     assert key_map.shard_bits(30_000) == shards.bits

@@ -1,5 +1,5 @@
-"""Compaction and clustering in the tasks of an engine: the rows, the order and the coverage are
-those of one process.
+"""Compaction and clustering in the tasks of an engine. Rows, order and index coverage equal those
+of one process.
 """
 
 import shutil
@@ -33,7 +33,7 @@ def on(folder):
 
 @pytest.fixture
 def start(tmp_path):
-    """A table on disk with log files in several file groups, whose ranges overlap."""
+    """A table on disk with log files in several file groups with overlapping key ranges."""
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.services.auto": False}
     table = make(on(tmp_path / "start"), "MERGE_ON_READ", "record", **options)
     fares = pa.array([float(i * 37 % 101) for i in range(500)])
@@ -45,11 +45,11 @@ def start(tmp_path):
     return tmp_path / "start"
 
 
-def seen_by_all(folder):
-    """Return what we see, after hudi-rs has seen the same."""
-    found = state(folder)
-    assert as_state(hudi_table(folder, mdt.open(on(folder)).schema)) == found
-    return found
+def rows_read_by_all(folder):
+    """Return the rows that mdt reads, after checking that hudi-rs reads the same rows."""
+    visible = state(folder)
+    assert as_state(hudi_table(folder, mdt.open(on(folder)).schema)) == visible
+    return visible
 
 
 def state(folder):
@@ -57,26 +57,26 @@ def state(folder):
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_tasks_write_anew_is_what_one_process_writes(start, service):
+def test_a_service_in_tasks_rewrites_the_same_rows_as_one_process(start, service):
     copy, before = shutil.copytree(start, start.with_name("copy")), state(start)
-    there, here = service(PooledTable(on(start))), service(mdt.open(on(copy)))
-    assert there.seq == here.seq > 6 and there.instant
-    found, expected = (
+    in_tasks, in_process = service(PooledTable(on(start))), service(mdt.open(on(copy)))
+    assert in_tasks.seq == in_process.seq > 6 and in_tasks.instant
+    files, expected_files = (
         mdt.open(on(folder)).files().sort_by("partition") for folder in (start, copy)
     )
-    assert len(found) == len(expected) >= 4
-    assert sorted(found["rows"].to_pylist()) == sorted(expected["rows"].to_pylist())
-    assert seen_by_all(start) == before == state(copy)
+    assert len(files) == len(expected_files) >= 4
+    assert sorted(files["rows"].to_pylist()) == sorted(expected_files["rows"].to_pylist())
+    assert rows_read_by_all(start) == before == state(copy)
     assert set(mdt.open(on(start)).indexes()["coverage"].to_pylist()) == {100.0}
     plans = [
         mdt.open(on(folder)).scan("fare between 10 and 12").explain() for folder in (start, copy)
     ]
-    assert plans[0].files_read == plans[1].files_read <= (len(found) if service is compact else 6)
+    assert plans[0].files_read == plans[1].files_read <= (len(files) if service is compact else 6)
     assert_clean(on(start))
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(start, service):
+def test_after_a_driver_crash_in_a_service_all_rows_remain_and_no_file_is_left_over(start, service):
     before = state(start)
     whole = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
     service(PooledTable(whole))
@@ -90,29 +90,29 @@ def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(star
             service(PooledTable(FaultyStorage(survivor, k, mode)))
         count("crash points of the engine of processes")
         mdt.open(survivor).abort()
-        assert seen_by_all(folder) == before
+        assert rows_read_by_all(folder) == before
         assert_clean(survivor)
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_file_group_that_changes_while_tasks_write_is_left_out(start, service):
+def test_a_file_group_that_changes_while_tasks_rewrite_it_is_skipped(start, service):
     run = mdt.engines.rewriting.EngineRewrite.__call__
 
-    class Beside(PooledTable):
+    class TableWithConcurrentUpsert(PooledTable):
         def _rewriting_on(self, engine):
             runner = super()._rewriting_on(engine)
 
-            def beside(*given):
-                changes = run(runner, *given)
+            def run_with_upsert(*arguments):
+                changes = run(runner, *arguments)
                 if state(start)["k1"] != (3, 77.0):
                     mdt.open(on(start)).upsert(rows(range(1, 2), 3, 77.0))
                 return changes
 
-            return beside
+            return run_with_upsert
 
-    service(Beside(on(start)))
-    found = state(start)
-    assert found["k1"] == (3, 77.0) and len(found) == len(
+    service(TableWithConcurrentUpsert(on(start)))
+    after = state(start)
+    assert after["k1"] == (3, 77.0) and len(after) == len(
         set(range(2000)) - set(range(0, 2000, 11))
     )
     assert mdt.open(on(start)).history()["operation"].to_pylist()[-1] in ("compact", "cluster")

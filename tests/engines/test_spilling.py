@@ -1,5 +1,5 @@
-"""Inputs that do not fit into memory: the same as in memory, whatever happens on the way, and
-nothing of them is left.
+"""Inputs that do not fit into memory are written with the same result as in memory, whatever fails
+on the way, and leave no scratch files.
 """
 
 import errno
@@ -32,25 +32,25 @@ from mdt.write.operations import RowOperation
 
 
 def created(kind=mdt.Table, **more):
-    """Return an empty table of a kind."""
+    """Return an empty table of the given class."""
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], **more)
     return table if kind is mdt.Table else kind(table.storage)
 
 
 SMALL = {"mdt.write.memory.max": 1}
 MEMORY_BESIDE = 72 << 20
-"""What a write may take besides its limit: threads, readers and writers of Parquet, key maps that
-are mapped.
+"""Memory that a write may use in addition to its limit: threads, Parquet readers and writers, and
+memory-mapped key maps.
 """
 MEMORY_BESIDE_REWRITES = 130 << 20
-"""The same where a base file is rewritten: a row group of it, as it was and as it will be, with
-what is made of its rows.
+"""The same for a write that rewrites a base file: one row group before and after, with the arrays
+derived from its rows.
 """
 SCHEMA = columns("id string, city string, ts int64, fare float64, note large_string, at time64[ns]")
 
 
 def data(seed, size=40, keys=60):
-    """Random rows, of which some repeat keys."""
+    """Random rows. Some keys repeat."""
     draw = np.random.default_rng(seed)
     return pa.table(
         {
@@ -65,7 +65,7 @@ def data(seed, size=40, keys=60):
     )
 
 
-def seen(table):
+def visible_rows(table):
     return sorted(
         table.scan().to_arrow().to_pylist(),
         key=lambda row: (row["id"], row["city"], row["ts"], row["fare"]),
@@ -87,9 +87,9 @@ WRITES = {
     "shape", [0, 3, *(pytest.param(shape, marks=pytest.mark.nightly) for shape in (1, 2, 4, 5))]
 )
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name, shape):
-    """Counts, rows and errors; also which of the rows with one key stays, with ordering values and
-    without.
+def test_a_write_gives_the_same_result_whether_or_not_its_rows_fit_into_memory(name, shape):
+    """Compares counts, rows and errors. Of several rows with one key the same one is stored, with
+    and without ordering values.
     """
     more = {
         "ordering": "ts" if shape % 2 == 0 else None,
@@ -102,34 +102,34 @@ def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name, shape
         table.upsert(data(1))
     for seed in range(2, 4):
         keys = 60 + 1000 * (name != "upsert") * (seed == 3)
-        given = data(seed, 20 if name != "insert" else 2, keys)
-        found = []
+        source = data(seed, 20 if name != "insert" else 2, keys)
+        outcomes = []
         for table in tables:
             try:
-                done = WRITES[name](table, given)
-                found.append((done.inserted, done.updated, done.deleted, done.late))
+                done = WRITES[name](table, source)
+                outcomes.append((done.inserted, done.updated, done.deleted, done.late))
             except MdtError as error:
-                found.append((type(error), error.hint))
-        assert found[0] == found[1]
-        assert seen(tables[0]) == seen(tables[1])
+                outcomes.append((type(error), error.hint))
+        assert outcomes[0] == outcomes[1]
+        assert visible_rows(tables[0]) == visible_rows(tables[1])
     assert_clean(tables[1].storage)
 
 
-def test_whatever_comes_in_pieces_may_be_larger_than_memory(tmp_path, monkeypatch):
-    put_aside = []
+def test_every_form_of_input_in_pieces_is_spilled_to_disk(tmp_path, monkeypatch):
+    flushes = []
     monkeypatch.setattr(
-        Spiller, "flush", lambda self, flush=Spiller.flush: put_aside.append(flush(self))
+        Spiller, "flush", lambda self, flush=Spiller.flush: flushes.append(flush(self))
     )
-    given = data(1, 30, 1000)
-    for number, form in enumerate(forms(given, tmp_path)):
+    source = data(1, 30, 1000)
+    for number, form in enumerate(forms(source, tmp_path)):
         table = created(options=SMALL)
-        put_aside.clear()
+        flushes.clear()
         assert table.upsert(form).inserted == 30
-        assert put_aside, f"form {number} was held in memory"
-        assert seen(table) == sorted(given.to_pylist(), key=lambda row: row["id"])
+        assert flushes, f"form {number} was held in memory"
+        assert visible_rows(table) == sorted(source.to_pylist(), key=lambda row: row["id"])
 
 
-def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(
+def test_input_already_in_memory_and_small_input_use_no_scratch_file(
     monkeypatch,
 ):
     monkeypatch.setattr(Scratch, "__init__", lambda *_: pytest.fail("a scratch file"))
@@ -155,7 +155,7 @@ def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(
         ([data(1), 7], "an item of type int"),
     ],
 )
-def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces, why):
+def test_pieces_with_wrong_columns_or_values_are_refused_in_memory_and_spilled(pieces, why):
     for kind in (mdt.Table, SpilledTable):
         table = created(kind)
         with pytest.raises(Invalid, match=why):
@@ -175,41 +175,42 @@ def test_new_keys_in_pieces_fill_buckets_that_have_no_file_yet():
     assert table.insert(new).inserted == table.scan().count() == 40
 
 
-def test_columns_that_are_views_are_put_aside():
-    """pyarrow gathers no rows of them."""
+def test_columns_of_view_types_are_spilled():
+    """pyarrow cannot gather rows of view types."""
     view, views = pa.string_view(), pa.list_(pa.struct([("b", pa.binary_view())]))
-    given = pa.table(
+    source = pa.table(
         {"id": [f"k{n}" for n in range(20)], "v": [[{"b": b"x" * n}] for n in range(20)]}
     ).cast(pa.schema([("id", view), ("v", views)]))
-    for declared in (given.schema, pa.schema([("id", pa.string()), ("v", views)])):
+    for declared in (source.schema, pa.schema([("id", pa.string()), ("v", views)])):
         tables = [
             mdt.create(MemoryStorage(), declared, key=["id"], options=options)
             for options in ({}, SMALL)
         ]
         for table in tables:
-            table.upsert(given.to_reader(max_chunksize=4))
+            table.upsert(source.to_reader(max_chunksize=4))
             assert (
-                table.delete(given.slice(15).select(["id"]).to_reader(max_chunksize=2)).deleted == 5
+                table.delete(source.slice(15).select(["id"]).to_reader(max_chunksize=2)).deleted
+                == 5
             )
             table.merge(
-                given.slice(0, 5).to_reader(max_chunksize=2)
+                source.slice(0, 5).to_reader(max_chunksize=2)
             ).when_matched().delete().execute()
         assert tables[0].scan().to_arrow().to_pylist() == tables[1].scan().to_arrow().to_pylist()
         assert tables[1].scan().count() == 10
 
 
-def test_a_value_that_does_not_fit_is_named_by_its_row_in_all_of_the_data():
+def test_the_error_for_a_value_out_of_range_counts_rows_across_all_pieces():
     table = mdt.create(MemoryStorage(), columns("id string, n int8"), key=["id"], options=SMALL)
     pieces = [pa.table({"id": [f"k{n}"], "n": [n if n != 7 else 300]}) for n in range(10)]
     with pytest.raises(Invalid, match=r"row 7 \(id='k7'\) has 300"):
         table.upsert(iter(pieces))
 
 
-def test_a_column_that_some_pieces_lack_is_null_there():
+def test_a_column_missing_from_some_pieces_is_null_in_their_rows():
     table, expected = created(options=SMALL), created()
     table.upsert(iter([data(1).drop_columns(["note"]), data(2)]))
     expected.upsert([data(1).drop_columns(["note"]), data(2)])
-    assert seen(table) == seen(expected)
+    assert visible_rows(table) == visible_rows(expected)
 
 
 def failing(after):
@@ -221,38 +222,40 @@ def failing(after):
 
 @pytest.mark.parametrize("as_reader", [False, True])
 @pytest.mark.parametrize("after", [1, 9])
-def test_a_source_that_fails_in_the_middle_leaves_nothing(tmp_path, after, as_reader):
-    folder, aside = tmp_path / "t", tmp_path / "aside"
-    aside.mkdir()
-    options = SMALL | {"mdt.write.spill.dir": str(aside)}
+def test_a_source_that_fails_halfway_leaves_no_files_and_no_open_handles(
+    tmp_path, after, as_reader
+):
+    folder, scratch_folder = tmp_path / "t", tmp_path / "aside"
+    scratch_folder.mkdir()
+    options = SMALL | {"mdt.write.spill.dir": str(scratch_folder)}
     table = mdt.create(str(folder), SCHEMA, key=["id"], options=options)
     table.upsert(data(1))
     before = sorted(str(path) for path in folder.rglob("*"))
-    opened = len(os.listdir("/proc/self/fd"))
-    given = failing(after)
-    source = pa.RecordBatchReader.from_batches(SCHEMA, given) if as_reader else given
-    with pytest.raises(OSError, match="the source is gone") as told:
+    open_files = len(os.listdir("/proc/self/fd"))
+    batches = failing(after)
+    source = pa.RecordBatchReader.from_batches(SCHEMA, batches) if as_reader else batches
+    with pytest.raises(OSError, match="the source is gone") as error:
         table.upsert(source)
-    assert len(os.listdir("/proc/self/fd")) <= opened and told.value.__traceback__, (
-        "who keeps the error keeps no file"
+    assert len(os.listdir("/proc/self/fd")) <= open_files and error.value.__traceback__, (
+        "the error must keep no scratch file open"
     )
-    with pytest.raises(OSError, match="the source is gone") as told:
+    with pytest.raises(OSError, match="the source is gone") as error:
         table.upsert(failing(after), evolve=True)
-    assert len(os.listdir("/proc/self/fd")) <= opened
+    assert len(os.listdir("/proc/self/fd")) <= open_files
     assert sorted(str(path) for path in folder.rglob("*")) == before
-    assert not list(aside.iterdir())
+    assert not list(scratch_folder.iterdir())
     assert table.upsert(failing(1000)).inserted
 
 
-def test_a_disk_that_is_full_commits_nothing(monkeypatch):
+def test_a_full_scratch_disk_raises_and_commits_nothing(monkeypatch):
     table = created(options=SMALL)
-    written, write = [], os.pwrite
+    calls, write = [], os.pwrite
 
-    def full(*of):
-        written.append(of)
-        if len(written) == 50:
+    def full(*arguments):
+        calls.append(arguments)
+        if len(calls) == 50:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(*of)
+        return write(*arguments)
 
     monkeypatch.setattr(os, "pwrite", full)
     why = r"rows cannot be written to a scratch file in .*No space left(.|\n)*mdt.write.spill.dir"
@@ -262,7 +265,7 @@ def test_a_disk_that_is_full_commits_nothing(monkeypatch):
     assert_clean(table.storage)
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_spill_folder_is_refused(tmp_path):
     table = created(options=SMALL | {"mdt.write.spill.dir": str(tmp_path / "no")})
     with pytest.raises(
         Invalid, match=r"a scratch file cannot be created(.|\n)*mdt.write.spill.dir"
@@ -270,12 +273,14 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
         table.upsert(data(5).to_reader(max_chunksize=4))
 
 
-def test_progress_tells_files_and_what_it_raises_ends_the_write():
+def test_progress_reports_files_and_an_exception_in_it_ends_the_write():
     table = created(partition_by=["city"], options=SMALL)
-    told = []
-    table.upsert(data(5).to_reader(max_chunksize=4), progress=lambda *of: told.append(of))
-    assert told and told[-1][0] == told[-1][1] == len(table.files())
-    assert told == sorted(told)
+    reports = []
+    table.upsert(
+        data(5).to_reader(max_chunksize=4), progress=lambda *report: reports.append(report)
+    )
+    assert reports and reports[-1][0] == reports[-1][1] == len(table.files())
+    assert reports == sorted(reports)
 
     def stop(done, total):
         raise KeyboardInterrupt
@@ -286,7 +291,7 @@ def test_progress_tells_files_and_what_it_raises_ends_the_write():
     assert_clean(table.storage)
 
 
-def test_another_writer_in_between_sends_spilled_rows_through_once_more():
+def test_a_concurrent_commit_makes_a_spilled_write_try_again():
     table = created(SpilledTable, table_type=COW)
     other = mdt.open(table.storage)
     other.upsert(data(1))
@@ -295,18 +300,18 @@ def test_another_writer_in_between_sends_spilled_rows_through_once_more():
     expected = created(table_type=COW)
     for seed in (1, 3, 2):
         expected.upsert(data(seed))
-    assert seen(table) == seen(expected)
+    assert visible_rows(table) == visible_rows(expected)
     assert_clean(table.storage)
 
 
-def test_a_source_that_cannot_be_merged_part_by_part_is_brought_into_memory():
+def test_merges_that_cannot_run_part_by_part_read_their_source_into_memory():
     table = created(options=SMALL)
-    given = data(1, 20, 1000)
-    table.upsert(given)
-    merge = table.merge(given.to_reader(max_chunksize=4), on="source.fare = target.fare")
+    source = data(1, 20, 1000)
+    table.upsert(source)
+    merge = table.merge(source.to_reader(max_chunksize=4), on="source.fare = target.fare")
     assert merge._runner is None
     assert merge.when_matched().update({"note": "'found'"}).execute().updated == 20
-    merge = table.merge(given.to_reader(max_chunksize=4)).when_matched().delete()
+    merge = table.merge(source.to_reader(max_chunksize=4)).when_matched().delete()
     assert merge._runner is not None
     new = {"id": "'new'", "city": "source.city", "ts": "source.ts"}
     merge = merge.when_not_matched().insert(new)
@@ -314,27 +319,27 @@ def test_a_source_that_cannot_be_merged_part_by_part_is_brought_into_memory():
     assert merge.execute().deleted == 20
 
 
-def test_sources_of_several_columns_or_types_are_merged_in_memory():
+def test_sources_with_dictionary_columns_or_varying_columns_are_merged_in_memory():
     table = created(options=SMALL)
-    given = data(1, 20, 1000)
-    table.upsert(given)
-    encoded = given.set_column(1, "city", given["city"].dictionary_encode())
+    rows = data(1, 20, 1000)
+    table.upsert(rows)
+    encoded = rows.set_column(1, "city", rows["city"].dictionary_encode())
     for source in (
         encoded.to_reader(max_chunksize=4),
-        iter([given.slice(0, 9), given.slice(9).append_column("more", [[1] * 11])]),
+        iter([rows.slice(0, 9), rows.slice(9).append_column("more", [[1] * 11])]),
     ):
         merge = table.merge(source)
         assert merge._runner is None
         assert merge.when_matched().update({"note": "source.note"}).execute().updated == 20
 
 
-# The pieces that it is made of
+# The components
 
 
-def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path):
+def test_a_scratch_file_has_no_name_and_returns_the_stored_bytes(tmp_path):
     scratch = Scratch(str(tmp_path))
-    at = [scratch.append(bytes([n]) * n) for n in range(5)]
-    assert [scratch.read(start, n).to_pybytes() for n, start in enumerate(at)] == [
+    offsets = [scratch.append(bytes([n]) * n) for n in range(5)]
+    assert [scratch.read(start, n).to_pybytes() for n, start in enumerate(offsets)] == [
         bytes([n]) * n for n in range(5)
     ]
     assert not list(tmp_path.iterdir())
@@ -344,7 +349,7 @@ def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path):
     assert Scratch()._where == os.path.abspath(tempfile.gettempdir())
 
 
-def test_parts_keep_the_order_of_rows_and_equal_keys_meet():
+def test_grouping_keeps_the_order_of_rows_and_puts_equal_keys_into_one_part():
     engine = SpillingEngine(1 << 20, "", 2)
     kinds = pa.array([n % 7 for n in range(500)], pa.int32())
     tagged = {"__mdt_kind": kinds, "__mdt_n": range(500)}
@@ -356,13 +361,13 @@ def test_parts_keep_the_order_of_rows_and_equal_keys_meet():
     spiller.flush()
     together = engine.group_by(raw, ["__mdt_kind"])
     assert engine.group_by(together, ["__mdt_kind"]) is together
-    where = {}
+    last_place = {}
     for part in together.parts:
         for row in pa.Table.from_batches(together.batches([part])).to_pylist():
             place = part, row["__mdt_n"]
-            assert where.setdefault(row["__mdt_kind"], (part, -1)) <= place
-            where[row["__mdt_kind"]] = place
-    assert len(where) == 7
+            assert last_place.setdefault(row["__mdt_kind"], (part, -1)) <= place
+            last_place[row["__mdt_kind"]] = place
+    assert len(last_place) == 7
     counts = engine.count_tagged(together).sort_by("__mdt_kind")
     assert counts["rows"].to_pylist() == [72] * 3 + [71] * 4
     assert counts["total"].to_pylist() == [
@@ -372,39 +377,39 @@ def test_parts_keep_the_order_of_rows_and_equal_keys_meet():
     assert engine.map_shares(lambda share, attempt: share * 2, [1, 2, 3]) == [2, 4, 6]
 
 
-def test_no_more_rows_are_held_at_a_time_than_memory_is_for():
+def test_the_spilling_engine_keeps_no_more_rows_in_memory_than_its_limit():
     engine = SpillingEngine(spilled.SHARE * 1_000_000, "", 2)
     table = pa.table({"k": np.arange(200_000)})
     raw = engine.empty(table.schema, ["k"])
     spiller = engine.spiller(raw, lambda rows: part_by(("k",), rows))
-    waiting = []
+    memory_used = []
     for piece in in_pieces(table, 1000):
         spiller.add(piece)
-        waiting.append(spiller._memory)
+        memory_used.append(spiller._memory)
     spiller.flush()
-    assert max(waiting) <= 1_000_000
+    assert max(memory_used) <= 1_000_000
     runs = raw.runs(500_000)
     assert max(memory for _, memory in runs) <= 500_000
     assert sorted(part for parts, _ in runs for part in parts) == list(range(spilled.PARTS))
-    held, most = [0], [0]
+    in_memory, highest = [0], [0]
 
     def hold(batches, attempt):
-        mine = sum(spilled.weight(batch.nbytes, len(batch)) for batch in batches)
-        held[0] += mine
-        most[0] = max(most[0], held[0])
-        held[0] -= mine
+        batch_bytes = sum(spilled.weight(batch.nbytes, len(batch)) for batch in batches)
+        in_memory[0] += batch_bytes
+        highest[0] = max(highest[0], in_memory[0])
+        in_memory[0] -= batch_bytes
         return b"1"
 
     assert len(engine.collect_results(raw, hold)) == len(runs)
-    assert most[0] <= 1_000_000
+    assert highest[0] <= 1_000_000
 
 
 @pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux tells it"
 )
-def test_writes_take_little_more_memory_than_they_may(tmp_path):
-    """Of a generator, with all that is made of its rows; a process of its own, so that nobody
-    else's memory is counted.
+def test_writes_use_little_more_memory_than_their_limit(tmp_path):
+    """The rows come from a generator. The writes run in a separate process, so that no other memory
+    is counted.
     """
     limit, rows = 32 << 20, 600_000
     command = [
@@ -415,29 +420,31 @@ def test_writes_take_little_more_memory_than_they_may(tmp_path):
         str(rows),
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
-    peaks = json.loads(told)
+    output = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
+    peaks = json.loads(output)
     kinds = ("an upsert", "a delete", "a delete by condition", "a compaction")
     assert set(peaks) == {"load", "upsert", "delete", *(f"rewrite of {kind}" for kind in kinds)}
     assert max(peaks[kind] for kind in ("load", "upsert", "delete")) <= limit + MEMORY_BESIDE, peaks
     assert max(peaks.values()) <= limit + MEMORY_BESIDE_REWRITES, peaks
 
 
-def test_a_file_that_is_written_anew_counts_for_the_memory_of_its_task(
+def test_a_rewritten_file_counts_toward_the_memory_of_its_task(
     monkeypatch,
 ):
-    """Its rows come from the table, and not from the parts of the input."""
+    """Rows of a rewritten file come from the table, and not from the parts of the input."""
     engine = SpillingEngine(spilled.SHARE * 1_000_000, "", 2)
     rows = engine.distribute(pa.table({"k": [1, 2, 3]}))
     assert len(rows.runs(10_000)) == 1
-    beside = replace(rows, beside={0: 9_900, 1: 9_900})
-    assert [parts for parts, _ in beside.runs(10_000)] == [[0], [1]]
+    with_rewrites = replace(rows, beside={0: 9_900, 1: 9_900})
+    assert [parts for parts, _ in with_rewrites.runs(10_000)] == [[0], [1]]
     table = created(SpilledTable, table_type=COW)
     table.upsert(data(1))
     (before,) = table.files().to_pylist()
-    deals, dealt = [], SpillingEngine.shuffle_to_buckets
+    assignments, shuffle = [], SpillingEngine.shuffle_to_buckets
     monkeypatch.setattr(
-        SpillingEngine, "shuffle_to_buckets", lambda *given: deals.append(given[2]) or dealt(*given)
+        SpillingEngine,
+        "shuffle_to_buckets",
+        lambda *arguments: assignments.append(arguments[2]) or shuffle(*arguments),
     )
     table.upsert(data(1))
-    assert list(deals[0].carried.values()) == [(before["size"], before["rows"])]
+    assert list(assignments[0].carried.values()) == [(before["size"], before["rows"])]

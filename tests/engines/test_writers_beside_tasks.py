@@ -1,5 +1,5 @@
-"""What another writer commits while rows are written is a conflict where the rows rest on it, in
-tasks as in process.
+"""A concurrent commit is a conflict for a write if the write depends on the changed rows, in tasks
+as in process.
 """
 
 import pytest
@@ -19,7 +19,7 @@ RAISED = ("matched", "source.fare > target.fare + 10", None)
 
 
 def started():
-    """Return a table with the keys 0 to 5, which remembers deletes."""
+    """Return a table with the keys 0 to 5 that remembers deletes."""
     storage = MemoryStorage()
     table = make(storage, MOR, "record", **{"mdt.delete.keeps.ordering": True})
     table.upsert(rows(range(6), 1, 1.0))
@@ -65,29 +65,31 @@ def merge(*clauses):
         "an index",
     ],
 )
-def test_a_write_begins_again_after_writers_of_what_it_has_read(
+def test_a_write_tries_again_after_others_change_what_it_has_read(
     kind,
     act,
     others,
     attempts,
 ):
-    """And ends as if it had come after them."""
+    """Its result is that of a write after the other writers."""
     storage = started()
     after = mdt.open(storage.copy())
     others(after)
     expected = act(after)
     with meanwhile(RowOperation, lambda: others(mdt.open(storage))):
-        found = act(kind(storage))
-    assert found.attempts == attempts
-    assert [getattr(found, name) for name in COUNTS] == [getattr(expected, name) for name in COUNTS]
+        result = act(kind(storage))
+    assert result.attempts == attempts
+    assert [getattr(result, name) for name in COUNTS] == [
+        getattr(expected, name) for name in COUNTS
+    ]
     assert ours(storage) == ours(after.storage)
     assert_clean(storage)
 
 
 @EVERY_KIND
-def test_a_merge_is_refused_after_an_alter(kind):
+def test_a_merge_raises_conflict_if_the_table_is_altered_meanwhile(kind):
     storage = started()
-    waiting = said(kind(storage).merge(rows([0, 21], 3, 3.0)), [ADDED])
+    prepared = said(kind(storage).merge(rows([0, 21], 3, 3.0)), [ADDED])
     other = mdt.open(storage)
     with (
         pytest.raises(Conflict, match="altered"),
@@ -95,24 +97,24 @@ def test_a_merge_is_refused_after_an_alter(kind):
     ):
         merge(ADDED)(kind(storage))
     with pytest.raises(Conflict, match="altered"):
-        waiting.execute()
+        prepared.execute()
     assert not list(storage.list(".hoodie/.mdt/pending"))
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_an_attempt_that_outlives_its_transaction_stores_nothing(table_type, monkeypatch):
-    """As of an executor that was cut off, and goes on."""
+def test_a_task_attempt_that_outlives_its_transaction_stores_nothing(table_type, monkeypatch):
+    """As happens with an executor that lost its driver and keeps running."""
     storage, results = filled(table_type, "record"), LocalEngine.collect_results
     attempts = []
 
-    def spied(self, parts, function):
+    def collect_and_record(self, parts, function):
         attempts.append(lambda: [function(iter(part.to_batches()), 99) for part in parts])
         return results(self, parts, function)
 
-    monkeypatch.setattr(LocalEngine, "collect_results", spied)
+    monkeypatch.setattr(LocalEngine, "collect_results", collect_and_record)
     for ids in (range(20), range(10, 30)):
         ThreadTable(storage).upsert(rows(ids, 5, 5.0))
-        left = objects_of(storage)
+        stored = objects_of(storage)
         with pytest.raises(Conflict, match="ended before its task stored"):
             attempts[-1]()
-        assert objects_of(storage) == left and theirs(storage) == ours(storage)
+        assert objects_of(storage) == stored and theirs(storage) == ours(storage)

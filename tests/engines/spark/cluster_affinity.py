@@ -1,8 +1,8 @@
-"""A session on a cluster of two executors says which of them reads which file: for
+"""Session on a cluster of two executors that reports which executor reads which file, for
 test_on_a_cluster.py.
 
-Arguments: the path of a table.  The last line is, for each of two queries, the name of each file
-and the executor that read it, as JSON.
+Argument: the path of a table. The last line of the output is JSON: for each of three queries the
+name of each file and the executor that read it.
 """
 
 import json
@@ -16,9 +16,9 @@ import mdt
 from mdt.engines.spark.private import java_session
 
 
-def executor(batches):
-    """Say of each file who has read it: Python workers are children of a process of their
-    executor.
+def report_executors(batches):
+    """Yield the names of the files in the batches, with the executor that read them: Python workers
+    are children of a process of their executor.
     """
     for batch in batches:
         names = batch.column(0).unique()
@@ -26,27 +26,27 @@ def executor(batches):
 
 
 def readers(spark, path, where):
-    """Return each file that a query reads, with the number of an executor."""
+    """Return each file that a query reads, with the process id that identifies its executor."""
     names = mdt.read(spark, path).where(where).select("_metadata.file_name")
-    found = names.mapInArrow(executor, "name string, executor long").distinct().collect()
-    return sorted((row["name"], row["executor"]) for row in found)
+    rows = names.mapInArrow(report_executors, "name string, executor long").distinct().collect()
+    return sorted((row["name"], row["executor"]) for row in rows)
 
 
 def main(path):
-    """Read twice, all files, and some of them."""
+    """Run three queries: one over all rows, one over most rows and one over some of them."""
     builder = cluster().config("spark.mdt.affinity", "on").config("spark.locality.wait", "60s")
-    # Every file in a task of its own, as those of a usual size are.
+    # One task for each file, as with files of the usual size.
     builder = builder.config("spark.sql.files.maxPartitionBytes", "500000").config(
         "spark.sql.files.openCostInBytes", "500000"
     )
     spark = builder.config("spark.sql.files.minPartitionNum", "1").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    known = java_session(spark).sparkContext().statusTracker()
-    while len(known.getExecutorInfos()) < 3:  # the driver is one of them
+    tracker = java_session(spark).sparkContext().statusTracker()
+    while len(tracker.getExecutorInfos()) < 3:  # including the driver
         spark.range(100).count()
-    told = [readers(spark, path, where) for where in ("v >= 0", "v < 996", "id < 50000")]
+    answers = [readers(spark, path, where) for where in ("v >= 0", "v < 996", "id < 50000")]
     spark.stop()
-    print(json.dumps(told))
+    print(json.dumps(answers))
 
 
 if __name__ == "__main__":

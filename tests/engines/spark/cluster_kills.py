@@ -1,9 +1,9 @@
-"""A session on a cluster of two executors writes in tasks and loses an executor in each phase: for
-test_on_a_cluster.py.
+"""Session on a cluster of two executors that writes in tasks and loses an executor in each phase,
+for test_on_a_cluster.py.
 
-Arguments: a folder, and the operation.  The last line says, as JSON, how many phases there were,
-how many executors were killed, and whether each table has the rows that it has without a kill,
-passes its check, and holds no file that nobody refers to after a clean.
+Arguments: a folder and the operation. The last line of the output is JSON: the number of phases,
+the number of killed executors, the tables whose rows differ from those of a run without a kill or
+that fail their check, and the number of expected rows.
 """
 
 import json
@@ -36,14 +36,15 @@ def rows(ids, plus=0):
 
 
 def frame(spark, folder, table):
-    """Return the rows as Spark reads them from some files."""
-    place = folder / "more"
-    place.mkdir(exist_ok=True)
+    """Return the rows as a frame over several Parquet files."""
+    more_folder = folder / "more"
+    more_folder.mkdir(exist_ok=True)
     for part in range(3):
         pq.write_table(
-            table.slice(part * len(table) // 3, len(table) // 3 + 3), place / f"{part}.parquet"
+            table.slice(part * len(table) // 3, len(table) // 3 + 3),
+            more_folder / f"{part}.parquet",
         )
-    return spark.read.parquet(str(place)).dropDuplicates(["id"])
+    return spark.read.parquet(str(more_folder)).dropDuplicates(["id"])
 
 
 def made(path, *, is_full):
@@ -56,7 +57,7 @@ def made(path, *, is_full):
 
 
 def main(folder, operation):
-    """Run the operation without a kill, then once for each phase with one."""
+    """Run the operation once without a kill, then once for each phase with a kill."""
     spark = cluster().config("spark.sql.shuffle.partitions", "3").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     more = frame(spark, folder, rows(range(6_000, 18_000), 1))
@@ -70,18 +71,20 @@ def main(folder, operation):
         setattr(engine, name, phases.counted(getattr(engine, name)))
     expected_table = made(folder / "whole", is_full=operation != "load")
     work[operation](expected_table)
-    expected, stages, wrong = bag(expected_table.scan().to_arrow()), phases.count, []
+    expected, stages, failures = bag(expected_table.scan().to_arrow()), phases.count, []
     for number in range(stages):
         phases.count, phases.kills = 0, number
         table = made(folder / f"killed{number}", is_full=operation != "load")
         work[operation](table)
-        found = bag(table.scan().to_arrow())
+        stored = bag(table.scan().to_arrow())
         report = table.check()
-        if found != expected or report.problems:
-            wrong.append([number, len(found), [str(problem) for problem in report.problems]])
+        if stored != expected or report.problems:
+            failures.append([number, len(stored), [str(problem) for problem in report.problems]])
     spark.stop()
     killed = len(list(folder.glob("killed-*")))
-    print(json.dumps({"phases": stages, "killed": killed, "wrong": wrong, "rows": len(expected)}))
+    print(
+        json.dumps({"phases": stages, "killed": killed, "wrong": failures, "rows": len(expected)})
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""A session on a cluster of two executors reads a table, loses one of them, and reads again: for
+"""Session on a cluster of two executors that reads a table, loses an executor and reads again, for
 test_on_a_cluster.py.
 
-Arguments: the path of a table.  The last line is what the queries gave, as JSON.
+Argument: the path of a table. The last line of the output is JSON: the results of the queries, and
+the number of jars.
 """
 
 import json
@@ -21,7 +22,7 @@ QUERIES = (
 
 
 def cluster():
-    """Return what makes a session on a cluster of two executors."""
+    """Return a builder of sessions on a cluster of two executors."""
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").config(
         "spark.ui.enabled", "false"
     )
@@ -44,24 +45,26 @@ def executors():
                 lines[int(folder.name)] = (folder / "cmdline").read_bytes()
             except OSError:
                 continue
-    ours = {os.getpid()}
+    descendants = {os.getpid()}
     for _ in range(8):
-        ours |= {pid for pid, parent in parents.items() if parent in ours}
-    return sorted(pid for pid in ours if b"CoarseGrainedExecutorBackend" in lines.get(pid, b""))
+        descendants |= {pid for pid, parent in parents.items() if parent in descendants}
+    return sorted(
+        pid for pid in descendants if b"CoarseGrainedExecutorBackend" in lines.get(pid, b"")
+    )
 
 
 def main(path):
-    """Read, end an executor, read."""
+    """Read the table, kill an executor and read again."""
     spark = cluster().config("spark.sql.files.maxPartitionBytes", "200000").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     mdt.read(spark, path).createOrReplaceTempView("t")
-    found = [list(spark.sql(query).first() or ()) for query in QUERIES]
+    answers = [list(spark.sql(query).first() or ()) for query in QUERIES]
     first, *_ = executors()
     os.kill(first, signal.SIGKILL)
-    found += [list(spark.sql(query).first() or ()) for query in QUERIES]
+    answers += [list(spark.sql(query).first() or ()) for query in QUERIES]
     jars = [str(file) for file in Path(os.environ["TMPDIR"]).glob("mdt-jar-*/*.jar")]
     spark.stop()
-    print(json.dumps({"found": found, "jars": len(jars)}))
+    print(json.dumps({"found": answers, "jars": len(jars)}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A job on a cluster whose executors get a package with indexes as an archive: for
+"""Job on a cluster whose executors get a package with indexes as an archive, for
 test_on_a_cluster.py.
 
-Arguments: the folder where the driver finds that package, the archive, empty for none, the path of
-the table that is made. The last line is what happened, as JSON.
+Arguments: the folder with that package for the driver, the archive (empty for none), and the path
+of the new table. The last line of the output is the result as JSON.
 """
 
 import json
@@ -17,8 +17,8 @@ import mdt.spark
 
 
 def session(archive):
-    """Return a session on two executors that says what indexes tables have, and which package they
-    come from.
+    """Return a session on two executors whose settings name the indexes of tables and the package
+    that provides them.
     """
     builder = (
         cluster()
@@ -40,20 +40,20 @@ def main(folder, archive, path):
     spark.sparkContext.setLogLevel("OFF")
     mdt.spark.enable(spark)
     rows = spark.range(2000).selectExpr("id", "id % 97 as v", "repeat('x', int(id % 50)) as note")
-    told = {}
+    report = {}
     try:
         rows.write.format("mdt").option("key", "id").save(path)
         mdt.open(path).create_index("bloom(note)", mode="async")
         rows.limit(1).write.format("mdt").mode("append").save(path)
-        told["built"] = mdt.spark.wait_for_indexes(120)
-        found = spark.read.format("mdt").load(path)
-        told["found"] = [found.where("v = 5").count(), found.where("length(note) = 49").count()]
-        told["coverage"] = mdt.open(path).indexes()["coverage"].to_pylist()
+        report["built"] = mdt.spark.wait_for_indexes(120)
+        stored = spark.read.format("mdt").load(path)
+        report["found"] = [stored.where("v = 5").count(), stored.where("length(note) = 49").count()]
+        report["coverage"] = mdt.open(path).indexes()["coverage"].to_pylist()
     except PySparkException as error:
-        told["error"] = str(error)
-        told["made"] = Path(path).exists()
+        report["error"] = str(error)
+        report["made"] = Path(path).exists()
     spark.stop()
-    print(json.dumps(told))
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A classic session that serves clients of Spark Connect, and such a client: for test_connect.py.
+"""A classic session that serves clients of Spark Connect, and such a client, for test_connect.py.
 
-Arguments: "server" and a folder. The server runs the client as a process of its own; the last line
-is what the client saw, as JSON.
+Arguments: "server" and a folder. The server runs the client in a separate process. The last line of
+the output is the client's results as JSON.
 """
 
 import json
@@ -17,7 +17,7 @@ import mdt.spark
 
 
 def serve(folder):
-    """Serve one client, which works in ``folder``."""
+    """Serve one client that works in ``folder``."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -42,19 +42,19 @@ def serve(folder):
 
 
 def refused(call):
-    """Return the kind of the error that a call raises, its condition and its SQLSTATE."""
+    """Return the class, the condition and the SQLSTATE of the error that a call raises."""
     try:
         call()
-    except Exception as error:  # noqa: BLE001 - of PySpark, or of mdt
-        found = error
-        return [type(found).__name__, found.getCondition(), found.getSqlState()]
+    except Exception as error:  # noqa: BLE001 - from PySpark or mdt
+        raised = error
+        return [type(raised).__name__, raised.getCondition(), raised.getSqlState()]
     return []
 
 
 def work(folder, url):
-    """Write, change and read a table by a server, and print what was seen."""
+    """Write, change and read a table through the server and print the results as JSON."""
     spark = SparkSession.builder.remote(url).getOrCreate()
-    path, told = f"{folder}/t", dict[str, Any]()
+    path, report = f"{folder}/t", dict[str, Any]()
     rows = spark.createDataFrame([("a", 1.5), ("b", 2.5)], "id string, fare double")
     rows.write.format("mdt").option("key", "id").save(path)
     spark.sql(f"create table remote using mdt location '{path}'")
@@ -68,15 +68,15 @@ def work(folder, url):
     query.option("checkpointLocation", f"{folder}/c").trigger(availableNow=True).start(
         f"{folder}/s"
     ).awaitTermination()
-    told["streamed"] = spark.read.format("mdt").load(f"{folder}/s").count()
-    told["rows"] = sorted(list(row) for row in spark.table("remote").collect())
-    told["found"] = spark.read.format("mdt").load(path).where("fare = 2.5 and id = 'b'").count()
-    told["before"] = spark.sql("select count(*) from remote version as of 1").collect()[0][0]
-    told["changes"] = spark.sql("select * from mdt_changes('remote', 'earliest')").count()
-    told["statement"] = refused(lambda: spark.sql("update remote set id = 'z'"))
-    told["frame"] = refused(lambda: mdt.open(path).upsert(rows))
-    told["session"] = refused(lambda: mdt.read(spark, path))  # type: ignore[arg-type]
-    print(json.dumps(told))
+    report["streamed"] = spark.read.format("mdt").load(f"{folder}/s").count()
+    report["rows"] = sorted(list(row) for row in spark.table("remote").collect())
+    report["found"] = spark.read.format("mdt").load(path).where("fare = 2.5 and id = 'b'").count()
+    report["before"] = spark.sql("select count(*) from remote version as of 1").collect()[0][0]
+    report["changes"] = spark.sql("select * from mdt_changes('remote', 'earliest')").count()
+    report["statement"] = refused(lambda: spark.sql("update remote set id = 'z'"))
+    report["frame"] = refused(lambda: mdt.open(path).upsert(rows))
+    report["session"] = refused(lambda: mdt.read(spark, path))  # type: ignore[arg-type]
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

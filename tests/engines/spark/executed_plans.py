@@ -1,4 +1,6 @@
-"""What the plan of a frame says of its scans of files, and tables as views for such frames."""
+"""Figures from the plans of frames about their file scans, and temporary views over tables for such
+frames.
+"""
 
 from contextlib import contextmanager
 
@@ -13,7 +15,7 @@ PRUNING = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
 
 @contextmanager
 def views(spark, **tables):
-    """Let a session know tables as temporary views meanwhile."""
+    """Register tables as temporary views of the session within the context."""
     mdt.spark.enable(spark)
     for name, table in tables.items():
         mdt.read(spark, table.path).createOrReplaceTempView(name)
@@ -24,19 +26,17 @@ def views(spark, **tables):
 
 
 def optimized(frame):
-    """Return the plan of a frame that the optimizer has made."""
+    """Return the optimized logical plan of a frame."""
     return private.java_frame(frame).queryExecution().optimizedPlan()
 
 
 def nodes(frame):
-    """Return the nodes of the plan that a frame was executed by, stages of the adaptive plan
-    included.
-    """
+    """Return the nodes of the executed plan of a frame, including the stages of adaptive plans."""
     return list(_nodes(private.java_frame(frame).queryExecution().executedPlan()))
 
 
 def measured(frame, metric):
-    """Return a metric of each scan of files of an executed frame, from left to right."""
+    """Return a metric of each file scan of an executed frame, from left to right."""
     scans = [node for node in nodes(frame) if node.nodeName().startswith("Scan parquet")]
     return [int(node.metrics().apply(metric).value()) for node in scans]
 
@@ -47,18 +47,18 @@ def files_read(frame):
 
 
 def run(frame):
-    """Return the rows of a frame, and how many files each scan has read."""
+    """Return the rows of a frame, and the number of files that each scan has read."""
     rows = frame.collect()
     return rows, files_read(frame)
 
 
 def as_text(rows):
-    """Return rows in a fixed order, in which NaN equals NaN."""
+    """Return rows as sorted text, so that NaN equals NaN."""
     return sorted(map(repr, rows))
 
 
 def plain(spark, query):
-    """Return the rows of a query of which no side of a join asks another."""
+    """Return the rows of a query without dynamic partition pruning between the sides of a join."""
     with settings(spark, {PRUNING: "false"}):
         return as_text(spark.sql(query).collect())
 

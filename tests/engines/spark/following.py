@@ -1,4 +1,4 @@
-"""A query that follows a table by a stream, and keeps what it is told."""
+"""A query that follows a table with a stream and collects its batches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ def row(key, city, n):
 
 
 class Follower:
-    """A query that collects what a stream of a table says, a run after the other, from one
-    checkpoint.
+    """A query that collects the rows of a table's stream, run after run, from one checkpoint.
 
-    ``scanned``: rows that scans gave the query in the last run.
+    ``scanned``: number of rows that scans produced in the last run.
     """
 
     def __init__(self, spark, path, folder, **options):
@@ -29,7 +28,7 @@ class Follower:
         self.folder = folder
 
     def run(self):
-        """Read what there is, and return the batches of this run, each sorted."""
+        """Read all available data and return the batches of this run, each sorted."""
         self.batches = []
         query = self.start(availableNow=True)
         finished(query)
@@ -37,7 +36,7 @@ class Follower:
         return self.batches
 
     def start(self, **trigger):
-        """Begin to read, by default what comes, too."""
+        """Start the query. By default it runs on and reads new commits, too."""
         writer = self.frame.writeStream.foreachBatch(self._keep).option(
             "checkpointLocation", str(self.folder)
         )

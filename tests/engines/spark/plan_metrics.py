@@ -1,11 +1,11 @@
-"""What Spark's UI shows of plans: for tests that ask for ``spark.mdt.explain=metrics``."""
+"""Metrics of plans in Spark's UI, for tests that set ``spark.mdt.explain=metrics``."""
 
 from mdt.engines.spark.private import java_session
 
 
 def figures(spark, frame):
-    """Run ``frame`` and return the metrics of each explained scan in it, as Spark's UI shows them;
-    Spark's scans agree with them.
+    """Run ``frame`` and return the metrics of each of its explained scans as Spark's UI shows them.
+    Asserts that the metrics of Spark's own scans agree with them.
     """
     java = java_session(spark)
     store = java.sharedState().statusStore()
@@ -20,14 +20,14 @@ def figures(spark, frame):
     explained = [shown(node, values) for node in named if node.name() == "TableScan"]
     scans = [shown(node, values) for node in named if node.name().startswith("Scan parquet")]
     if explained:
-        assert sorted(one["files read"] for one in explained) == sorted(
-            one["number of files read"] for one in scans
+        assert sorted(metrics["files read"] for metrics in explained) == sorted(
+            metrics["number of files read"] for metrics in scans
         )
     return explained
 
 
 def newest(store):
-    """Return the number of the newest execution; Spark keeps some of them."""
+    """Return the number of the newest execution. Spark keeps only some of them."""
     executions = store.executionsList()
     return max(
         (int(executions.apply(i).executionId()) for i in range(executions.size())), default=-1
@@ -38,19 +38,21 @@ def shown(node, values):
     metrics = node.metrics()
     each = [metrics.apply(i) for i in range(metrics.size())]
     return {
-        one.name(): values.apply(one.accumulatorId())
-        for one in each
-        if values.contains(one.accumulatorId())
+        metric.name(): values.apply(metric.accumulatorId())
+        for metric in each
+        if values.contains(metric.accumulatorId())
     }
 
 
-def number(found, name):
-    return int(found[name].replace(",", ""))
+def number(metrics, name):
+    return int(metrics[name].replace(",", ""))
 
 
-def reads(spark, frame, what):
-    """Return how many footers, or deletion vectors, a query finds in executors, and how many it
-    reads.
+def reads(spark, frame, kind):
+    """Return how many footers or deletion vectors a query finds in executors, and how many it reads
+    there.
     """
-    (found,) = figures(spark, frame)
-    return number(found, f"{what} found in executors"), number(found, f"{what} read by executors")
+    (metrics,) = figures(spark, frame)
+    return number(metrics, f"{kind} found in executors"), number(
+        metrics, f"{kind} read by executors"
+    )

@@ -27,7 +27,7 @@ def _enabled(spark):
     mdt.spark.enable(spark)
 
 
-def test_spark_adopts_a_table_and_sees_what_another_writer_commits(spark, tmp_path):
+def test_spark_adopts_a_table_and_reads_commits_of_another_writer(spark, tmp_path):
     path = tmp_path / "t"
     storage = OtherWriter(LocalStorage(str(path), durable=False))
     theirs = mdt.create(storage, columns("id int64, name string"), ["id"])
@@ -52,7 +52,7 @@ def test_spark_adopts_a_table_and_sees_what_another_writer_commits(spark, tmp_pa
         spark.sql(f"call mdt.release('{path}')")
 
 
-def test_a_frame_of_its_table_is_written_with_what_another_writer_has_committed(spark, tmp_path):
+def test_a_frame_of_a_table_written_to_itself_includes_commits_of_another_writer(spark, tmp_path):
     path = str(tmp_path / "t")
     theirs = mdt.create(
         OtherWriter(LocalStorage(path, durable=False)), columns("id int64, n int64"), ["id"]
@@ -65,7 +65,7 @@ def test_a_frame_of_its_table_is_written_with_what_another_writer_has_committed(
     assert sorted(mdt.open(path).scan().to_arrow()["n"].to_pylist()) == [11, 12]
 
 
-def test_a_stream_has_the_imported_changes_of_another_writer_once(spark, tmp_path):
+def test_a_stream_returns_imported_changes_of_another_writer_once(spark, tmp_path):
     path = str(tmp_path / "t")
     theirs = mdt.create(
         OtherWriter(LocalStorage(path, durable=False)), columns("id int64, name string"), ["id"]
@@ -127,7 +127,7 @@ def test_spark_reads_and_changes_rows_with_generated_keys(spark, tmp_path):
 
 
 @pytest.mark.parametrize("tasks", [False, True])
-def test_a_statement_changes_no_other_row_of_a_key(spark, tmp_path, tasks):
+def test_a_statement_never_changes_other_rows_with_the_same_key(spark, tmp_path, tasks):
     """A row is changed alone, or the statement is refused."""
     path, options = tmp_path / "t", {"mdt.keys.repeat": True, "mdt.services.auto": False}
     names = columns("id string, n int64")
@@ -136,9 +136,9 @@ def test_a_statement_changes_no_other_row_of_a_key(spark, tmp_path, tasks):
     theirs.insert([{"id": "a", "n": 10}], check=False)
     shutil.rmtree(path / ".hoodie/.mdt")
     table = mdt.adopt(path, options={"mdt.services.auto": False})
-    stored = {"mdt.spark.local.bytes.max": 0} if tasks else {}
-    said = "".join(f", '{name}' '{value}'" for name, value in stored.items())
-    spark.sql(f"create or replace temporary view t using mdt options (path '{path}'{said})")
+    options_of_source = {"mdt.spark.local.bytes.max": 0} if tasks else {}
+    clause = "".join(f", '{name}' '{value}'" for name, value in options_of_source.items())
+    spark.sql(f"create or replace temporary view t using mdt options (path '{path}'{clause})")
     rows = [("a", 1), ("a", 10), ("b", 2)]
     for statement in (
         "update t set n = n + 1 where n % 10 = 0",
@@ -149,32 +149,32 @@ def test_a_statement_changes_no_other_row_of_a_key(spark, tmp_path, tasks):
         assert sorted(map(tuple, spark.sql("select id, n from t").collect())) == rows
     spark.sql("update t set n = n + 1 where n % 10 = 2")
     spark.sql("update t set n = 5 where n = 10")
-    given = spark.createDataFrame([("b", 7)], "id string, n long")
-    given.createOrReplaceTempView("given")
+    updates = spark.createDataFrame([("b", 7)], "id string, n long")
+    updates.createOrReplaceTempView("given")
     merge = "merge into t using given s on t.id = s.id when matched then update set n = s.n"
     spark.sql(merge)
     assert sorted(row["n"] for row in table.scan().to_arrow().to_pylist()) == [1, 5, 7]
     assert [p.text for p in table.check().problems if "live more than once" not in p.text] == []
     again = spark.createDataFrame([("a", 50), ("c", 60)], "id string, n long")
-    again.write.format("mdt").options(**stored).mode("append").save(str(path))
+    again.write.format("mdt").options(**options_of_source).mode("append").save(str(path))
     found = table.scan().to_arrow().to_pylist()
     assert sorted((row["id"], row["n"]) for row in found) == [("a", 50), ("b", 7), ("c", 60)]
     assert table.check().ok
 
 
 @pytest.mark.parametrize("tasks", [False, True])
-def test_spark_reads_and_writes_times_without_a_zone_as_hudi_stores_them(spark, tmp_path, tasks):
+def test_spark_reads_and_writes_local_timestamps_as_hudi_stores_them(spark, tmp_path, tasks):
     local = {"type": "long", "logicalType": "local-timestamp-micros"}
     table = ForeignTable({"id": "string", "at": local}, storage=LocalStorage(str(tmp_path)))
     table.base(1, [{"id": id, "at": 5} for id in "ab"])
     options = {"mdt.spark.local.bytes.max": "0"} if tasks else {}
-    said = "".join(f", '{name}' '{value}'" for name, value in options.items())
+    clause = "".join(f", '{name}' '{value}'" for name, value in options.items())
     mdt.adopt(tmp_path)
     frame = mdt.read(spark, str(tmp_path))
     assert dict(frame.dtypes)["at"] == "timestamp_ntz"
     more = spark.sql("select 'b' as id, timestamp_ntz'2024-02-29 12:00:00' as at")
     more.write.format("mdt").options(**options).mode("append").save(str(tmp_path))
-    spark.sql(f"create or replace temporary view t using mdt options (path '{tmp_path}'{said})")
+    spark.sql(f"create or replace temporary view t using mdt options (path '{tmp_path}'{clause})")
     spark.sql("update t set at = timestamp_ntz'2024-03-01 00:00:00' where id = 'a'")
     rows = mdt.read(spark, str(tmp_path)).select("id", "at").collect()
     expected = {"a": datetime(2024, 3, 1), "b": datetime(2024, 2, 29, 12)}

@@ -1,5 +1,5 @@
-"""Spark reads and writes columns as they are declared, and altered, as Arrow does, and says so of
-frames whose table is another one now.
+"""Spark reads and writes declared and altered columns as Arrow does. Frames of a table that has
+been altered or replaced raise an error.
 """
 
 import math
@@ -52,8 +52,8 @@ def rows(ids, first=0):
     return pa.Table.from_pylist(found, SCHEMA)
 
 
-def same(spark, table):
-    """Compare what both engines see: everything, one column, and rows by a filter."""
+def assert_same_rows(spark, table):
+    """Compare the results of both engines: all rows, one column, and filtered rows."""
     names = table.schema.names
     frame = mdt.read(spark, table.path)
     assert frame.columns == names
@@ -63,8 +63,8 @@ def same(spark, table):
     assert bag(frame.select(names[-1]).toArrow().cast(last.schema)) == bag(last)
     ids = expected["id"].to_pylist()
     assert {row.id for row in frame.where("id > 'b'").collect()} == {i for i in ids if i > "b"}
-    known = len(expected) - expected[names[1]].null_count
-    assert frame.where(f"{names[1]} is not null").count() == known
+    non_null_count = len(expected) - expected[names[1]].null_count
+    assert frame.where(f"{names[1]} is not null").count() == non_null_count
 
 
 @pytest.mark.parametrize("name", ALTERS)
@@ -73,16 +73,16 @@ def test_spark_reads_files_of_older_versions(spark, tmp_path, name):
     table.upsert(rows("bc", 7))
     for change in ALTERS[name]:
         table.alter(**change, beyond_hudi=True)
-    same(spark, table)
+    assert_same_rows(spark, table)
     table.upsert(table.scan(where="id in ('a', 'b')").to_arrow())
     table.delete({"id": ["f"]})
     table.upsert(mdt.read(spark, str(tmp_path)).where("id = 'c'"))
-    same(spark, table)
+    assert_same_rows(spark, table)
     assert table.check().ok
 
 
 @pytest.mark.parametrize("what", ["altered", "replaced"])
-def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(spark, tmp_path, what):
+def test_a_frame_of_an_altered_or_replaced_table_is_refused(spark, tmp_path, what):
     path = tmp_path / "t"
     table = stored(path, rows("ab"))
     frame = mdt.read(spark, str(path))
@@ -99,7 +99,7 @@ def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(spa
     assert mdt.read(spark, str(path)).count() == (2 if what == "altered" else 3)
 
 
-def test_a_frame_reads_the_backup_that_took_the_place_of_its_table(spark, tmp_path):
+def test_a_frame_reads_a_backup_restored_in_place_of_its_table(spark, tmp_path):
     path, saved = tmp_path / "t", tmp_path / "saved"
     table = stored(path, rows("abc"))
     frame = mdt.read(spark, str(path))
@@ -108,75 +108,77 @@ def test_a_frame_reads_the_backup_that_took_the_place_of_its_table(spark, tmp_pa
     assert sorted(row.id for row in frame.collect()) == ["b", "c"]
     shutil.rmtree(path)
     shutil.copytree(saved, path)
-    mdt.open(path).delete({"id": ["b"]})  # has the seq of the commit that was lost
+    mdt.open(path).delete({"id": ["b"]})  # has the seq of the lost commit
     assert sorted(row.id for row in frame.collect()) == ["a", "c"]
     assert frame.where("id > 'a'").count() == 1
 
 
-def test_frames_of_a_table_that_was_deleted_say_so(spark, tmp_path):
+def test_frames_of_a_deleted_table_raise_errors_that_say_so(spark, tmp_path):
     path = tmp_path / "t"
     table = stored(path, rows("ab"))
     table.upsert(rows("ac"))
     newest, derived = mdt.read(spark, str(path)), mdt.read(spark, str(path)).where("id > 'a'")
-    past, told = mdt.read(spark, str(path), as_of=1), table.changes(1).to_spark(spark)
-    assert [len(one.collect()) for one in (newest, past, told, derived)] == [3, 2, 3, 2]
+    past, changes = mdt.read(spark, str(path), as_of=1), table.changes(1).to_spark(spark)
+    assert [len(frame.collect()) for frame in (newest, past, changes, derived)] == [3, 2, 3, 2]
     shutil.rmtree(path)
-    spark.newSession()  # which puts PySpark's own way of raising errors in the place of others
+    spark.newSession()  # reinstalls PySpark's own handling of errors
     with (
         pytest.raises(Invalid, match="is not an mdt table"),
         pytest.warns(UserWarning, match="is not an mdt table"),
     ):
         newest.collect()
-    anew = "create the DataFrame again"
-    with pytest.raises(Unsupported, match=rf"cannot find the driver's table at (.*\n.*)*{anew}"):
-        told.collect()
-    gone = r"is missing: the table was deleted or replaced.*\n.*hint: "
+    hint = "create the DataFrame again"
+    with pytest.raises(Unsupported, match=rf"cannot find the driver's table at (.*\n.*)*{hint}"):
+        changes.collect()
+    missing = r"is missing: the table was deleted or replaced.*\n.*hint: "
     for frame in (derived, past):
-        with pytest.raises(Missing, match=gone + anew):
+        with pytest.raises(Missing, match=missing + hint):
             frame.collect()
 
 
-def test_a_past_state_has_its_columns_on_spark(spark, tmp_path):
+def test_spark_reads_a_past_snapshot_with_the_columns_of_that_time(spark, tmp_path):
     table = stored(tmp_path, rows("ab"))
-    then, expected = table.snapshot().seq, table.scan().to_arrow()
+    seq, expected = table.snapshot().seq, table.scan().to_arrow()
     table.alter(rename={"note": "remark"}, widen={"n": "int64"}, beyond_hudi=True)
-    frame = mdt.read(spark, str(tmp_path), as_of=then)
+    frame = mdt.read(spark, str(tmp_path), as_of=seq)
     assert bag(frame.toArrow().cast(expected.schema)) == bag(expected)
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 20])
-def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(spark, tmp_path, local_bytes):
-    """At any depth, as rows of Arrow may; numbers become wider, and what has no type goes."""
+def test_a_frame_that_evolves_a_table_may_lack_struct_fields(spark, tmp_path, local_bytes):
+    """Fields may be missing at any depth, as with Arrow. Numbers become wider, and columns of type
+    null are dropped.
+    """
     inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
     types = {"s": inner, "items": pa.list_(inner), "by": pa.map_(pa.string(), inner)}
     value = {"a": 1, "b": "old"}
     given = {"n": None, "s": value, "items": [value], "by": {"k": value}}
-    old = [{"id": one, **given} for one in "ab"]
+    old = [{"id": id, **given} for id in "ab"]
     query = """
         with t as (select named_struct('b', text, 'z', n) s
                    from values ('new', 1L), (null, null) as v(text, n))
         select 'b' id, 2000000000000 n, s, array(s, null) items, map('k', s) by, null nothing
         from t where s.b = 'new' union all select 'z', 3, null, null, null, null"""
-    found = []
+    outcomes = []
     for name, given in (("spark", spark.sql(query)), ("arrow", spark.sql(query).toArrow())):
         schema = pa.schema({"id": pa.string(), "n": pa.int32(), **types})
         mdt.create(tmp_path / name, schema, "id", table_type="COPY_ON_WRITE").upsert(old)
         table = mdt.open(tmp_path / name, {"mdt.spark.local.bytes.max": local_bytes})
-        done = table.upsert(given, evolve=True)
+        result = table.upsert(given, evolve=True)
         in_tasks = name == "spark" and not local_bytes
-        assert (done.inserted, done.updated) == (1, 1)
-        assert done.engine == ("spark" if in_tasks else "arrow")
-        found.append((table.schema, table.scan(order_by="id").to_arrow().to_pylist()))
+        assert (result.inserted, result.updated) == (1, 1)
+        assert result.engine == ("spark" if in_tasks else "arrow")
+        outcomes.append((table.schema, table.scan(order_by="id").to_arrow().to_pylist()))
         with pytest.raises(Invalid, match="repeated column names"):
             table.upsert(spark.sql("select 'a' id, 1 n, 2 n"), evolve=True)
-    assert found[0] == found[1]
-    rows = found[0][1]
+    assert outcomes[0] == outcomes[1]
+    rows = outcomes[0][1]
     assert [row["n"] for row in rows] == [None, 2 * 10**12, 3]
     assert rows[1]["s"] == {"a": None, "b": "new", "z": 1}
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
-def test_widened_numbers_are_those_in_process(spark, tmp_path, vectorized):
+def test_spark_widens_numbers_as_a_scan_in_process_does(spark, tmp_path, vectorized):
     draw = random.Random(3)
     floats = [struct.unpack("<f", struct.pack("<I", draw.getrandbits(32)))[0] for _ in range(3000)]
     floats += [4088288.25, 0.1, 2e-3, 1.4e-45, 3.4028234663852886e38, 2.0**-126, math.inf, -0.0]
@@ -190,25 +192,25 @@ def test_widened_numbers_are_those_in_process(spark, tmp_path, vectorized):
     table = stored(tmp_path, pa.table(columns))
     table.alter(widen={"f": "double", "i": "double", "m": "decimal(25, 2)"}, beyond_hudi=True)
     with settings(spark, {"spark.sql.parquet.enableVectorizedReader": vectorized}):
-        found = mdt.read(spark, str(tmp_path)).toArrow()
+        read = mdt.read(spark, str(tmp_path)).toArrow()
     expected = table.scan().to_arrow()
-    assert bag(found.cast(expected.schema)) == bag(expected)
+    assert bag(read.cast(expected.schema)) == bag(expected)
 
 
-# --- columns as they are declared ------------------------------------------------------------
+# --- declared columns ------------------------------------------------------------
 
 
-def test_readme_says_what_spark_shows(spark, tmp_path):
-    said = types_in_readme()
-    columns = {f"c{i}": pa.nulls(1, type) for i, (type, _) in enumerate(said.values())}
+def test_the_readme_lists_the_types_that_spark_shows(spark, tmp_path):
+    documented = types_in_readme()
+    columns = {f"c{i}": pa.nulls(1, type) for i, (type, _) in enumerate(documented.values())}
     table = stored(tmp_path / "t", pa.table({"id": [1], **columns}))
     frame = mdt.read(spark, table.path)
     shown = [field.dataType.simpleString() for field in frame.schema][1:]
-    assert shown == [cells[2] for _, cells in said.values()]
+    assert shown == [cells[2] for _, cells in documented.values()]
     assert frame.collect()[0].asDict() == {"id": 1, **dict.fromkeys(columns)}
 
 
-def test_a_time_without_zone_has_its_digits_in_every_session(spark, tmp_path):
+def test_timestamps_without_zone_do_not_depend_on_the_session_time_zone(spark, tmp_path):
     naive, noon = pa.timestamp("us"), datetime(2026, 7, 1, 12)
     types = {"at": naive, "s": pa.struct([("at", pa.timestamp("ms"))]), "l": pa.list_(naive)}
     schema = pa.schema({"id": pa.int64(), **types})
@@ -217,15 +219,15 @@ def test_a_time_without_zone_has_its_digits_in_every_session(spark, tmp_path):
         for n in range(20)
     ]
     options = {"mdt.row.group.rows": 4, **IN_TASKS}
-    given = pa.Table.from_pylist(rows, schema)
-    table = stored(tmp_path / "t", given, indexes=["bitmap(at)"], options=options)
-    table.upsert(given.slice(0, 3))
+    data = pa.Table.from_pylist(rows, schema)
+    table = stored(tmp_path / "t", data, indexes=["bitmap(at)"], options=options)
+    table.upsert(data.slice(0, 3))
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         frame = mdt.read(spark, table.path)
         assert frame.schema["at"].dataType.simpleString() == "timestamp_ntz"
         where = "at between timestamp_ntz'2026-07-01 02:00:00' and '2026-07-01 04:00:00'"
-        found = frame.where(where).orderBy("id").collect()
-        assert [row.asDict(recursive=True) for row in found] == rows[2:5]
+        matches = frame.where(where).orderBy("id").collect()
+        assert [row.asDict(recursive=True) for row in matches] == rows[2:5]
         scan = table.scan("at = '2026-07-01 05:00:00'")
         (row,) = scan.to_spark(spark).collect()
         assert row.id == 5 and scan.to_arrow()["id"].to_pylist() == [5]
@@ -246,14 +248,14 @@ def test_required_fields_are_read_and_written_by_spark(spark, tmp_path):
     assert table.scan(order_by="id").to_arrow().to_pylist() == data.to_pylist()
 
 
-def test_a_table_is_created_by_the_schema_of_a_frame(spark, tmp_path):
+def test_a_table_is_created_from_the_schema_of_a_frame(spark, tmp_path):
     frame = spark.sql(
         """select id, cast(id as byte) b, timestamp_ntz'2026-01-01 00:00:00' at, array(id) l
            from range(3)"""
     )
     table = mdt.create(tmp_path / "t", frame.schema, "id")
     assert [table.schema.field(n).type for n in ("b", "at")] == [pa.int8(), pa.timestamp("us")]
-    assert not table.schema.field("id").nullable, "as the frame says"
+    assert not table.schema.field("id").nullable, "the frame declares it so"
     assert table.upsert(frame).inserted == 3
     assert sorted(table.scan().to_arrow()["b"].to_pylist()) == [0, 1, 2]
     with pytest.raises(Invalid, match="which is data"):

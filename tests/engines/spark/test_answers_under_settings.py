@@ -1,5 +1,5 @@
-"""Settings of a session that other people's files need change no row of our tables, and no error
-into fewer rows.
+"""Session settings that exist for files of other writers change no row of mdt's tables, and turn no
+error into fewer rows.
 """
 
 from datetime import UTC, date, datetime
@@ -45,10 +45,10 @@ REFUSING = {
 
 
 def rows(days):
-    found = []
+    items = []
     for number, day in enumerate(days):
         at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
-        found.append(
+        items.append(
             {
                 "id": number,
                 "day": day,
@@ -58,12 +58,12 @@ def rows(days):
                 "days": [day],
             }
         )
-    return pa.Table.from_pylist(found, SCHEMA)
+    return pa.Table.from_pylist(items, SCHEMA)
 
 
 def make(path, monkeypatch):
-    """Return a table with base and log files that do not name the calendar of their days, as those
-    of older versions.
+    """Return a table with base and log files that do not name the calendar of their dates, like
+    files of older versions.
     """
     with monkeypatch.context() as patch:
         patch.setattr(base_file, "CALENDAR", {})
@@ -111,30 +111,30 @@ WAYS = {
 
 
 def answers(frame):
-    """Return rows, what filters find, and the least and greatest values, of which Spark is told by
-    metadata where it can be.
+    """Return rows, results of filters, and least and greatest values, which Spark takes from
+    metadata where it can.
     """
     spark = frame.sparkSession
     frame.createOrReplaceTempView("asked_days")
-    found = [spark.sql(f"select {SHOWN} from asked_days order by id").collect()]
+    results = [spark.sql(f"select {SHOWN} from asked_days order by id").collect()]
     for test in (
         "day = date'1000-02-28'",
         "at = timestamp'1000-02-28 12:00:00+00:00'",
         "wall < timestamp_ntz'1582-10-04 13:00:00'",
         "inside.day = date'0001-01-01'",
     ):
-        found.append(spark.sql(f"select id from asked_days where {test} order by id").collect())
-    found.append(
+        results.append(spark.sql(f"select id from asked_days where {test} order by id").collect())
+    results.append(
         spark.sql(
             "select cast(min(day) as string), cast(max(day) as string), cast(min(at) as string)"
             " from asked_days"
         ).collect()
     )
-    return found
+    return results
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_dates_are_the_same_under_the_calendars_of_old_writers(spark, old, way):
+def test_dates_do_not_depend_on_the_calendar_settings_of_the_session(spark, old, way):
     expected = answers(WAYS[way](spark, old.path))
     assert [row[0] for row in expected[1]] == [1] and [row[0] for row in expected[4]] == [0]
     for values in (LEGACY, REFUSING):
@@ -142,7 +142,7 @@ def test_dates_are_the_same_under_the_calendars_of_old_writers(spark, old, way):
             assert answers(WAYS[way](spark, old.path)) == expected
 
 
-def test_an_update_writes_no_other_date_under_the_calendar_of_old_writers(spark, old):
+def test_an_update_under_the_legacy_calendar_setting_keeps_all_dates(spark, old):
     before = old.scan(order_by="id").to_arrow()
     with settings(spark, LEGACY):
         spark.sql(
@@ -154,20 +154,18 @@ def test_an_update_writes_no_other_date_under_the_calendar_of_old_writers(spark,
     assert old.scan(order_by="id").to_arrow().equals(before)
 
 
-def test_spark_reads_our_files_by_themselves_as_they_are_under_the_calendar_of_old_writers(
-    spark, tmp_path
-):
+def test_spark_reads_dates_of_single_files_right_under_every_calendar_setting(spark, tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     table.bulk_insert(rows(DAYS))
     files = [str(tmp_path / "t" / file["name"]) for file in table.files().to_pylist()]
     for mode in ("LEGACY", "EXCEPTION"):
         with settings(spark, {"spark.sql.parquet.datetimeRebaseModeInRead": mode}):
-            found = spark.read.parquet(*files).selectExpr("cast(day as string)").collect()
-        assert sorted(row[0] for row in found) == [day.isoformat() for day in DAYS]
+            dates = spark.read.parquet(*files).selectExpr("cast(day as string)").collect()
+        assert sorted(row[0] for row in dates) == [day.isoformat() for day in DAYS]
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
-def test_a_file_that_is_gone_or_damaged_is_an_error_where_spark_is_told_to_leave_it_out(
+def test_damaged_and_missing_files_raise_even_if_spark_is_set_to_ignore_them(
     spark, tmp_path, vectorized
 ):
     mdt.spark.enable(spark)

@@ -1,4 +1,4 @@
-"""What an entry of Spark's catalog says decides nothing about the machine that reads its table."""
+"""Options in an entry of Spark's catalog cannot set options of the machine that reads the table."""
 
 import logging
 
@@ -25,10 +25,8 @@ def sql(spark, tmp_path):
         spark.sql(f"drop table if exists {name}")
 
 
-def entered(spark, place, option, value):
-    """Make a table, and then an option in its entry behind the back of mdt, as another program
-    can.
-    """
+def create_with_entry_option(spark, place, option, value):
+    """Create a table, then add an option to its catalog entry without mdt, as another program can."""
     spark.sql(f"create table entered ({COLUMNS}) using mdt options (key 'id') location '{place}'")
     java = private.java_session(spark)
     catalog = java.sharedState().externalCatalog()
@@ -40,15 +38,15 @@ def entered(spark, place, option, value):
 
 
 def copied(record, name, value):
-    """Return a copy of a record of Scala's with another value in one field."""
+    """Return a copy of a Scala record with another value in one field."""
     names = [record.productElementName(number) for number in range(record.productArity())]
     return record.copy(
-        *(value if one == name else record.productElement(at) for at, one in enumerate(names))
+        *(value if field == name else record.productElement(at) for at, field in enumerate(names))
     )
 
 
 def opened_with(place):
-    """Return the options with which the table at a place is open, all that are of the machine."""
+    """Return the names of the machine options with which the table at a place is open."""
     return [
         name
         for key in open_tables.open_table_cache().value
@@ -75,7 +73,7 @@ def test_create_table_refuses_options_of_the_machine(sql, clause, columns):
     assert not sql.catalog.tableExists("entered")
 
 
-def test_save_as_table_refuses_them_and_a_save_by_path_does_not(sql, tmp_path):
+def test_save_as_table_refuses_options_of_the_machine_and_save_by_path_accepts_them(sql, tmp_path):
     rows = (
         sql.createDataFrame([("a", 1)], COLUMNS)
         .write.format("mdt")
@@ -116,11 +114,9 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_an_entry_with_such_an_option_is_read_without_it_and_a_warning_says_so(
-    sql, tmp_path, query, caplog
-):
+def test_statements_ignore_options_of_the_machine_in_a_catalog_entry(sql, tmp_path, query, caplog):
     trap = tmp_path / "trap"
-    entered(sql, tmp_path / "t", "MDT.cache.dir", str(trap))
+    create_with_entry_option(sql, tmp_path / "t", "MDT.cache.dir", str(trap))
     session().clear()
     with caplog.at_level(logging.WARNING, logger="mdt.metadata"):
         sql.sql(query).collect()
@@ -129,21 +125,23 @@ def test_an_entry_with_such_an_option_is_read_without_it_and_a_warning_says_so(
     assert "entered" in sql.catalog.getTable("entered").name
 
 
-def test_the_warning_names_the_option_once_and_what_to_do(sql, tmp_path, caplog):
-    entered(sql, tmp_path / "t", "mdt.write.spill.dir", str(tmp_path / "trap"))
+def test_the_warning_appears_once_and_names_the_option_and_the_remedy(sql, tmp_path, caplog):
+    create_with_entry_option(sql, tmp_path / "t", "mdt.write.spill.dir", str(tmp_path / "trap"))
     with caplog.at_level(logging.WARNING, logger="mdt.metadata"):
         for _ in range(2):
             sql.sql("select * from entered").collect()
-    said = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "ignored" in record.getMessage()
+    ]
     assert (
-        len(said) == 1
-        and "mdt.write.spill.dir" in said[0]
-        and "SET spark.mdt.write.spill.dir" in said[0]
+        len(warnings) == 1
+        and "mdt.write.spill.dir" in warnings[0]
+        and "SET spark.mdt.write.spill.dir" in warnings[0]
     )
 
 
-def test_other_options_of_an_entry_still_count(sql, tmp_path):
-    entered(sql, tmp_path / "t", "mdt.compression", "zstd")
+def test_other_options_of_a_catalog_entry_still_apply(sql, tmp_path):
+    create_with_entry_option(sql, tmp_path / "t", "mdt.compression", "zstd")
     session().clear()
     sql.sql("select * from entered").collect()
     assert [

@@ -1,5 +1,5 @@
-"""After a commit Spark is sent what has changed in the list of files, and has the list that it
-would have been sent.
+"""After a commit Spark receives only the changes to the list of files, and then holds the same list
+as if it had received it whole.
 """
 
 import random
@@ -30,15 +30,15 @@ OPTIONS = {
 KEYS = 120
 
 
-def rows(draw, most=12):
-    ids = draw.sample(range(KEYS), draw.randint(1, most))
+def rows(draw, count_max=12):
+    ids = draw.sample(range(KEYS), draw.randint(1, count_max))
     return pa.table(
         [ids, [f"c{i % 3}" for i in ids], [draw.randint(0, 99) for _ in ids]], schema=SCHEMA
     )
 
 
 def rolled_back(table, draw):
-    """Take the newest commit back where that can be done."""
+    """Roll back the newest commit if its operation can be rolled back."""
     newest = table.history().to_pylist()[-1]
     if newest["operation"] in ("upsert", "delete"):
         table.rollback(newest["seq"])
@@ -65,15 +65,15 @@ def made(storage, table_type, seed):
     return table
 
 
-def followed(before, changes):
-    """Return the columns of the list that follows, and where in ``before`` the dead rows of each
-    file stand, -1 where they are asked for anew.
+def apply_changes(before, changes):
+    """Return the columns of the resulting list, and for each file its place in ``before`` if its
+    deleted rows are unchanged, -1 if they must be read again.
     """
     stays = np.ones(len(before), np.bool_)
     stays[changes.gone] = False
-    known = np.where(before.has_dead, np.arange(len(before)), -1)
+    unchanged_at = np.where(before.has_dead, np.arange(len(before)), -1)
     has_dead = before.has_dead.copy()
-    known[changes.dead], has_dead[changes.dead] = -1, changes.has_dead
+    unchanged_at[changes.dead], has_dead[changes.dead] = -1, changes.has_dead
     more = changes.added
     columns = {
         field.name: [
@@ -84,54 +84,54 @@ def followed(before, changes):
         if field.name != "has_dead"
     }
     columns["has_dead"] = [*has_dead[stays].tolist(), *more.has_dead.tolist()]
-    return columns, [*known[stays].tolist(), *[-1] * len(more)]
+    return columns, [*unchanged_at[stays].tolist(), *[-1] * len(more)]
 
 
 def require_follows(before, now):
-    """Assert that the changes make of one list the other, dead rows included, and return what they
-    say; nothing where they are not known.
+    """Assert that the changes turn one list into the other, deleted rows included, and return how
+    many changes of each kind there are. Returns an empty counter if the changes are not known.
     """
     changes = now.since(before)
     if changes is None:
         return Counter()
-    columns, known = followed(before.native(), changes)
+    columns, unchanged_at = apply_changes(before.native(), changes)
     expected = now.native()
     assert columns.keys() == {field.name for field in fields(NativeFiles)}
     for name, column in columns.items():
         assert column == np.array(getattr(expected, name)).tolist(), name
-    both = [(at, old) for at, old in enumerate(known) if old >= 0]
+    both = [(at, old) for at, old in enumerate(unchanged_at) if old >= 0]
     if both:
         at, old = (list(column) for column in zip(*both, strict=True))
         assert now.dead(at).bitmaps == before.dead(old).bitmaps, (
-            "rows of a file are dead that is not said to have others"
+            "deleted rows changed in a file that is not listed as changed"
         )
     return Counter(gone=len(changes.gone), dead=len(changes.dead), more=len(changes.added), lists=1)
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 @pytest.mark.parametrize("seed", range(4))
-def test_changes_make_of_any_list_that_was_sent_the_one_that_it_is_now(table_type, seed):
+def test_changes_turn_any_list_sent_before_into_the_current_list(table_type, seed):
     table, draw = made(MemoryStorage(), table_type, seed), random.Random(seed)
     sent = []
-    said = Counter()
+    totals = Counter()
     for step in draw.choices([*STEPS], WEIGHTS, k=40):
         STEPS[step](table, draw)
         snapshot = table.metadata.newest()
         now = [
-            SnapshotFiles(one, table.storage, compares=True, refers=False)
-            for one in (snapshot, ReadOptimized.from_snapshot(snapshot))
+            SnapshotFiles(view, table.storage, compares=True, refers=False)
+            for view in (snapshot, ReadOptimized.from_snapshot(snapshot))
         ]
         for before in sent[-6:]:
             for old, new in zip(before, now, strict=True):
-                said += require_follows(old, new)
+                totals += require_follows(old, new)
             assert now[0].since(before[1]) is None and now[1].since(before[0]) is None
         sent.append(now)
-    assert min(said["gone"], said["more"], said["lists"]) > 0
-    assert said["dead"] or table_type == "COPY_ON_WRITE"
-    count("lists of files that follow from older ones", said["lists"])
+    assert min(totals["gone"], totals["more"], totals["lists"]) > 0
+    assert totals["dead"] or table_type == "COPY_ON_WRITE"
+    count("lists of files that follow from older ones", totals["lists"])
 
 
-def test_lists_on_other_checkpoints_of_older_states_and_of_altered_columns_are_sent_whole():
+def test_lists_are_sent_whole_after_a_checkpoint_an_alter_or_for_an_older_state():
     table = made(MemoryStorage(), "MERGE_ON_READ", 1)
     draw = random.Random(1)
 
@@ -142,21 +142,21 @@ def test_lists_on_other_checkpoints_of_older_states_and_of_altered_columns_are_s
     table.upsert(rows(draw))
     second = view()
     assert second.since(first) is not None and second.since(second) is not None
-    assert first.since(second) is None, "what is older does not follow"
-    assert view(refers=True).since(first) is None, "dead rows would stand elsewhere"
+    assert first.since(second) is None, "an older list does not follow from a newer one"
+    assert view(refers=True).since(first) is None, "deleted rows would be stored elsewhere"
     assert second.since(WholeFiles(["file:/x"], [1])) is None
     table.alter(add={"more": pa.int64()})
-    assert view().since(second) is None, "files of older columns are read in another way"
+    assert view().since(second) is None, "files with older columns are read in another way"
     third = view()
     table.metadata.compact()
     assert view().since(third) is None, "files have other numbers on another checkpoint"
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_an_open_frame_reads_right_after_whatever_was_done(
+def test_an_open_frame_reads_the_right_rows_after_every_kind_of_commit(
     spark, tmp_path, table_type, monkeypatch
 ):
-    """Also the rows of files that stay, whose dead rows Spark knows since an older list."""
+    """Includes files that remain, whose deleted rows Spark knows from an older list."""
     replies = Counter()
     for name in ("_encode_snapshot", "_encode_changes"):
         answer = getattr(file_index, name)
@@ -172,18 +172,20 @@ def test_an_open_frame_reads_right_after_whatever_was_done(
         STEPS[step](table, draw)
         for kind, frame in frames.items():
             if draw.random() < 0.2:
-                continue  # so that some lists follow from older ones than the last
+                continue  # so that some lists follow from a list older than the last
             expected = sorted(
                 map(tuple, map(dict.values, table.scan(query_type=kind).to_arrow().to_pylist()))
             )
             assert sorted(map(tuple, frame.collect())) == expected, (step, kind)
-            some = f"v < {draw.randint(0, 99)}"
-            assert frame.where(some).count() == table.scan(some, query_type=kind).count(), (
+            condition = f"v < {draw.randint(0, 99)}"
+            assert (
+                frame.where(condition).count() == table.scan(condition, query_type=kind).count()
+            ), (
                 step,
                 kind,
-                some,
+                condition,
             )
     whole = (
         replies["_encode_snapshot"] - replies["_encode_changes"]
-    )  # changes hold a short list of their own
+    )  # each set of changes contains a short list
     assert replies["_encode_changes"] > whole > 0, replies

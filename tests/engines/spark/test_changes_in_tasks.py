@@ -1,5 +1,5 @@
-"""A worker opens a table once for all tasks that read its changes, and what it keeps is never that
-of another table, or of another copy.
+"""A worker opens a table once for all tasks that read its changes. It never uses a cached table in
+place of another table or another copy.
 """
 
 import shutil
@@ -23,10 +23,10 @@ SCHEMA = columns("id int64, v int64")
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The storages that a new worker opens; this process is one."""
-    made = counted_storages(monkeypatch, tasks)
+    """The storages that a new worker opens. This process acts as the worker."""
+    storages = counted_storages(monkeypatch, tasks)
     forget()
-    yield made
+    yield storages
     forget()
 
 
@@ -36,7 +36,7 @@ def forget():
 
 
 def table_at(path, *values, **options):
-    """Return a table with a commit for each value, which updates and adds rows."""
+    """Return a table with a commit for each value. Each commit updates and adds rows."""
     table = mdt.create(path, SCHEMA, ["id"], options=options)
     for value in values:
         put(table, value)
@@ -48,7 +48,7 @@ def put(table, value):
 
 
 class Query:
-    """What tasks of a query are told: a piece each."""
+    """The input of the tasks of a query: one piece for each task."""
 
     def __init__(self, table, since, mode="all"):
         self.stream = table.changes(since, mode=mode)
@@ -57,21 +57,21 @@ class Query:
         self.place = changes._ChangesSource.from_changes(self.of._changes)
 
     def run(self, task=0):
-        """Return what a task reads."""
+        """Return the rows that a task reads."""
         batch = pa.record_batch([pa.array([self.pieces[task]], pa.binary())], ["piece"])
-        asked = self.of._read_arguments(SCHEMA.names)
+        arguments = self.of._read_arguments(SCHEMA.names)
         schema = pa.schema([*changes.CHANGE, *SCHEMA])
         return pa.Table.from_batches(
-            changes._read(self.place, asked, schema, iter([batch])), schema
+            changes._read(self.place, arguments, schema, iter([batch])), schema
         )
 
     def is_right(self):
-        found = pa.concat_tables([self.run(n) for n in range(len(self.pieces))])
-        expected = self.stream.to_arrow().select(found.column_names)
-        return bool(bag(found) == bag(expected.cast(found.schema)))
+        read = pa.concat_tables([self.run(n) for n in range(len(self.pieces))])
+        expected = self.stream.to_arrow().select(read.column_names)
+        return bool(bag(read) == bag(expected.cast(read.schema)))
 
 
-def test_a_worker_opens_a_table_once_for_all_tasks_and_looks_for_newer_commits_once_a_query(
+def test_a_worker_opens_a_table_once_and_never_looks_for_the_newest_commit(
     tmp_path, counted, monkeypatch
 ):
     monkeypatch.setattr("mdt.scan.changed_rows._BATCH_ROWS", 2)
@@ -81,35 +81,33 @@ def test_a_worker_opens_a_table_once_for_all_tasks_and_looks_for_newer_commits_o
     assert len(counted) == 1
     before = len(counted[0].made)
     assert query.is_right() and query.is_right()
-    assert all(".parquet" in what for _, what in counted[0].made[before:]), (
-        "data alone is read again"
+    assert all(".parquet" in path for _, path in counted[0].made[before:]), (
+        "only data is read again"
     )
     put(table, 40)
     later = Query(table, 3)
     assert later.is_right() and Query(table, 0).is_right()
-    assert len(counted) == 1 and not any("hint" in what for _, what in counted[0].made[before:])
+    assert len(counted) == 1 and not any("hint" in path for _, path in counted[0].made[before:])
 
 
 @pytest.mark.parametrize("mode", ["all", "net"])
-def test_an_older_copy_that_went_on_otherwise_is_not_taken_for_what_stood_there(
+def test_a_restored_copy_with_other_commits_is_not_confused_with_the_table_before(
     tmp_path, counted, mode
 ):
-    path, aside = tmp_path / "t", tmp_path / "aside"
+    path, backup = tmp_path / "t", tmp_path / "aside"
     table = table_at(path, 10, 20)
-    shutil.copytree(path, aside)
+    shutil.copytree(path, backup)
     put(table, 30)
     assert Query(table, 1, mode).is_right()
     shutil.rmtree(path)
-    shutil.copytree(aside, path)
+    shutil.copytree(backup, path)
     table = mdt.open(path)
     put(table, 77)
     query = Query(table, 1, mode)
     assert query.is_right() and 77 in query.run()["id"].to_pylist()
 
 
-def test_another_table_at_the_path_is_another_one_and_that_of_an_older_query_is_gone(
-    tmp_path, counted
-):
+def test_a_worker_distinguishes_a_new_table_at_the_path_from_the_old_one(tmp_path, counted):
     path = tmp_path / "t"
     old = Query(table_at(path, 10, 20), 0)
     assert old.is_right()
@@ -125,7 +123,7 @@ def test_another_table_at_the_path_is_another_one_and_that_of_an_older_query_is_
         new.run()
 
 
-def test_a_range_that_was_cleaned_has_expired_in_a_worker_that_knew_the_table_and_in_one_that_did_not(
+def test_a_cleaned_range_raises_expired_in_workers_with_and_without_the_table_cached(
     tmp_path, counted, monkeypatch
 ):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
@@ -145,21 +143,21 @@ def test_a_range_that_was_cleaned_has_expired_in_a_worker_that_knew_the_table_an
     assert Query(table, table.snapshot().seq - 1).is_right()
 
 
-def test_a_table_in_memory_is_in_no_worker(counted):
+def test_changes_of_a_table_in_memory_cannot_be_read_by_workers(counted):
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     put(table, 1)
     with pytest.raises(Unsupported, match="exists in this process only"):
         Query(table, 0)
 
 
-def test_workers_of_spark_read_what_changed_whatever_they_have_read_before(spark, tmp_path):
+def test_spark_workers_read_the_right_changes_after_any_earlier_table_at_the_path(spark, tmp_path):
     path = tmp_path / "t"
     for first in (10, 1000):
         table = table_at(path, first, first + 10)
         for value in (first + 20, first + 5):
             for mode in ("all", "net"):
                 expected = table.changes(0, mode=mode).to_arrow()
-                found = table.changes(0, mode=mode).to_spark(spark).toArrow()
-                assert bag(found.cast(expected.schema)) == bag(expected)
+                read = table.changes(0, mode=mode).to_spark(spark).toArrow()
+                assert bag(read.cast(expected.schema)) == bag(expected)
             put(table, value)
         shutil.rmtree(path)

@@ -1,5 +1,5 @@
-"""Where indexes leave single rows of files, Spark reads these rows and the pages around them, and
-nobody sees it but in time.
+"""If indexes select single rows of files, Spark reads these rows and the pages around them. Queries
+return the same rows as without indexes.
 """
 
 import random
@@ -117,8 +117,8 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dirty(tmp_path_factory):
-    """Base files with dead rows here and there, in runs, and in whole row groups; log files with
-    dead rows of their own.
+    """Base files with deleted rows in single places, in runs and in whole row groups, and log files
+    with deleted rows.
     """
     made = new_table(tmp_path_factory.mktemp("chosen") / "dirty")
     made.upsert(rows(range(0, ROWS // 3, 7), 3))
@@ -132,7 +132,7 @@ def dirty(tmp_path_factory):
 
 @pytest.fixture
 def settings(spark, request):
-    """Spark under the settings of this name."""
+    """Spark with the settings of this name."""
     chosen = SETTINGS[request.param]
     for name, value in chosen.items():
         spark.conf.set(name, value)
@@ -142,7 +142,7 @@ def settings(spark, request):
 
 
 def native(spark, table, name):
-    """Make a view of the live rows without any index."""
+    """Register the live rows as a view without any index."""
     spark.createDataFrame(table.scan().to_arrow()).createOrReplaceTempView(name)
 
 
@@ -151,7 +151,7 @@ def shown(frame):
 
 
 def scanned(query):
-    """Run the query and return how many rows its scans gave, by Spark's own count."""
+    """Run the query and return how many rows its scans returned, by Spark's own metrics."""
     query.collect()
     plan = java_frame(query).queryExecution().executedPlan()
     leaves = (
@@ -196,53 +196,55 @@ def test_live_rows_are_the_same_under_every_setting_of_spark(spark, dirty, setti
     frame = mdt.read(spark, dirty.path)
     for where in WHERES:
         expected = dirty.scan(None if where == "true" else where, columns=COLUMNS).to_arrow()
-        found = frame.where(where).select(*COLUMNS).toArrow()
-        assert bag(found.cast(expected.schema)) == bag(expected), where
+        read = frame.where(where).select(*COLUMNS).toArrow()
+        assert bag(read.cast(expected.schema)) == bag(expected), where
         assert frame.where(where).count() == len(expected), where
 
 
 @pytest.mark.parametrize(
     "settings", ["as it is", "rows", "small splits and odd batches"], indirect=True
 )
-def test_positions_survive_pushed_filters(spark, dirty, settings):
-    """What Spark says of a row's position is where the file has it, and no dead one is among
-    them.
+def test_row_positions_are_right_with_pushed_filters(spark, dirty, settings):
+    """The row positions that Spark reports are the positions in the file, and none is the position
+    of a deleted row.
     """
     frame = mdt.read(spark, dirty.path)
-    snapshot, names = dirty.snapshot(), {}
+    snapshot, deleted_positions = dirty.snapshot(), {}
     for number in snapshot.live_numbers.tolist():
-        names[snapshot.files.value("name", number).as_py()] = set(snapshot.vector(number) or ())
+        deleted_positions[snapshot.files.value("name", number).as_py()] = set(
+            snapshot.vector(number) or ()
+        )
     for where in ("id > 'k000400' and id < 'k000700'", "code = 77", "true"):
-        found = (
+        columns = (
             frame.where(where)
             .select("id", "_metadata.file_name", "_metadata.row_index")
             .toArrow()
             .to_pydict()
         )
         assert (
-            len(set(zip(found["file_name"], found["row_index"], strict=True)))
-            == len(found["id"])
+            len(set(zip(columns["file_name"], columns["row_index"], strict=True)))
+            == len(columns["id"])
             > 0
         )
         assert not any(
-            at in names[file]
-            for file, at in zip(found["file_name"], found["row_index"], strict=True)
+            at in deleted_positions[file]
+            for file, at in zip(columns["file_name"], columns["row_index"], strict=True)
         )
-    one = frame.where("id = 'k000600'").select("_metadata.row_index", "_metadata.file_name").first()
-    again = frame.where(
-        f"_metadata.row_index = {one[0]} and _metadata.file_name = '{one[1]}'"
+    row = frame.where("id = 'k000600'").select("_metadata.row_index", "_metadata.file_name").first()
+    same_row = frame.where(
+        f"_metadata.row_index = {row[0]} and _metadata.file_name = '{row[1]}'"
     ).select("id")  # type: ignore[index]
-    assert [row.id for row in again.collect()] == ["k000600"]
+    assert [row.id for row in same_row.collect()] == ["k000600"]
 
 
-def test_only_rows_that_an_index_chose_leave_the_scan(spark, table, dirty):
+def test_scans_return_only_rows_selected_by_an_index(spark, table, dirty):
     for made in (table, dirty):
         frame = mdt.read(spark, made.path)
         expected = made.scan("code = 77").count()
         assert expected > 0
         assert scanned(frame.where("code = 77").select("id", "real")) == expected
         assert scanned(frame.where("code = 77").select("place.zip")) == expected, (
-            "fields of structs, too"
+            "applies to struct fields, too"
         )
         assert (
             scanned(frame.where("code in (5, 70) and name = 'n0'").select("id"))
@@ -252,8 +254,10 @@ def test_only_rows_that_an_index_chose_leave_the_scan(spark, table, dirty):
     assert scanned(mdt.read(spark, dirty.path).select("id")) == dirty.scan().count()
 
 
-def test_random_rows_die_and_are_looked_for(spark, tmp_path):
-    """Single rows, runs and whole files, against the same query in process."""
+def test_queries_are_right_after_random_deletes_and_upserts(spark, tmp_path):
+    """Single rows, runs and whole files change. Queries are compared with the same queries in
+    process.
+    """
     draw = random.Random(7)
     made = new_table(tmp_path / "t")
     frame = mdt.read(spark, made.path)

@@ -1,4 +1,4 @@
-"""A classic session with the plugin of Spark Connect serves clients that have no JVM."""
+"""A classic session with the Spark Connect plugin serves clients that have no JVM."""
 
 import pytest
 from test_on_a_cluster import run
@@ -7,10 +7,10 @@ from texts import columns
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path):
+def test_spark_connect_clients_read_and_write_tables_through_a_server(tmp_path):
     pytest.importorskip("grpc")
-    told = run("connect_jobs.py", tmp_path, "server", str(tmp_path))
-    assert told == {
+    report = run("connect_jobs.py", tmp_path, "server", str(tmp_path))
+    assert report == {
         "streamed": 2,
         "rows": [["a", 2.5], ["b", 2.5]],
         "found": 1,
@@ -22,7 +22,7 @@ def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path):
     }
 
 
-def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_path):
+def test_spark_connect_frames_and_sessions_are_refused_with_a_hint(tmp_path):
     from pyspark.sql import DataFrame
 
     import mdt

@@ -1,5 +1,5 @@
-"""Spark fails on damaged files instead of returning other rows, and writes nothing that it made of
-them.
+"""Spark fails on damaged files instead of returning wrong rows, and commits nothing that it derived
+from them.
 """
 
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ CHECKSUM = "CRC checksum verification failed"
 
 
 def rows(ids, ts=1):
-    values = [i * 2654435761**2 % 2**60 for i in ids]  # which no encoding makes small
+    values = [i * 2654435761**2 % 2**60 for i in ids]  # values that no encoding can compress
     return pa.table({"id": [f"k{i:05}" for i in ids], "ts": [ts] * len(ids), "v": values})
 
 
@@ -32,7 +32,7 @@ def table_at(path, **more):
 
 @contextmanager
 def flipped(file, at):
-    """Let a byte of a file be another one meanwhile."""
+    """Flip one bit of a file within the context."""
     data = file.read_bytes()
     file.write_bytes(data[:at] + bytes((data[at] ^ 16,)) + data[at + 1 :])
     yield
@@ -40,7 +40,9 @@ def flipped(file, at):
 
 
 def byte_in(table, kind, place):
-    """Return the first file of a kind, and a byte of its footer or of the pages of a column."""
+    """Return the first file of a kind, and the offset of a byte in its footer or in the pages of a
+    column.
+    """
     file = next(file for file in table.files().to_pylist() if file["kind"] == kind)
     path = Path(table.path, file["name"])
     begin, length = file["block_offset"], file["block_length"]
@@ -79,7 +81,7 @@ def test_a_flipped_byte_makes_a_query_fail(spark, tmp_path, vectorized, kind, pl
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_tasks_that_write_or_index_stop_at_a_damaged_page_and_nothing_is_committed(
+def test_tasks_that_write_or_index_fail_at_a_damaged_page_and_commit_nothing(
     spark, tmp_path, table_type
 ):
     table = table_at(tmp_path / "t", table_type=table_type, key_index="bloom")
@@ -87,8 +89,8 @@ def test_tasks_that_write_or_index_stop_at_a_damaged_page_and_nothing_is_committ
     seq, (file, at) = table.snapshot().seq, byte_in(table, 0, "v")
     with flipped(file, at):
         with pytest.raises(Corrupt, match=NOT_AS_WRITTEN) as caught:
-            # As many new keys go into the file, which is small beside them: it is read and
-            # written anew.
+            # There are as many new keys as rows, so the file counts as small and is read and
+            # rewritten.
             table.upsert(spark.createDataFrame(rows(range(N, 2 * N), 2)))
         assert file.name in str(caught.value)
         with pytest.raises(Corrupt, match=NOT_AS_WRITTEN):

@@ -1,4 +1,6 @@
-"""Which rows are dead is told of files that a query reads, once a version, and of no others."""
+"""Spark reads the deleted rows of a file only if a query reads that file, once for each table
+version.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +25,30 @@ SCHEMA = StructType([StructField("id", LongType())])
 
 
 @dataclass
-class Asked(WholeFiles):
-    """Files that remember whose dead rows they were asked for."""
+class RecordingFiles(WholeFiles):
+    """Files that record whose deleted rows were requested."""
 
-    asked: list[list[int]] = field(default_factory=list)
+    requests: list[list[int]] = field(default_factory=list)
 
     def dead(self, at):
-        self.asked.append(list(at))
+        self.requests.append(list(at))
         return super().dead(at)
 
 
 class Lister(file_index.Lister):
-    """Five files of ten rows, the first row of each dead but in the last; a filter of ``id``
-    chooses the file by its tens.
+    """Five files of ten rows. The first row of each file but the last is deleted. A filter on
+    ``id`` selects the file by the tens digit.
     """
 
     def __init__(self, folder):
         self.files = [folder / f"{n}.parquet" for n in range(5)]
         self.version = 1
-        self.asked: list[list[int]] = []
+        self.requests: list[list[int]] = []
 
     def list(self, query, predicate, rows=None):
         sizes = [file.stat().st_size for file in self.files]
         dead = [BitMap([0]).serialize()] * 4 + [b""]
-        files = Asked([file.as_uri() for file in self.files], sizes, dead, self.asked)
+        files = RecordingFiles([file.as_uri() for file in self.files], sizes, dead, self.requests)
         tests = [leaf for leaf in leaves(predicate) if isinstance(leaf, Leaf) and leaf.op == "="]
         keep = np.array([leaf.value // 10 for leaf in tests], np.int32) if tests else None
         return Listing(self.version, files, keep)
@@ -54,39 +56,41 @@ class Lister(file_index.Lister):
 
 @pytest.fixture
 def lister(tmp_path):
-    found = Lister(tmp_path)
-    for n, file in enumerate(found.files):
+    files_lister = Lister(tmp_path)
+    for n, file in enumerate(files_lister.files):
         pq.write_table(pa.table({"id": np.arange(10 * n, 10 * n + 10)}), file)
-    return found
+    return files_lister
 
 
-def test_only_files_that_a_query_reads_are_asked_for_and_only_once(spark, lister):
+def test_deleted_rows_are_requested_once_and_only_for_files_that_a_query_reads(spark, lister):
     frame = relation(spark, lister, SCHEMA, lister.files[0].parent.as_uri())
-    assert [row.id for row in frame.where("id = 12").collect()] == [12] and lister.asked == [[1]]
-    assert not frame.where("id = 10").collect() and lister.asked == [[1]]
-    assert frame.where("id = 40").count() == 1 and lister.asked == [[1]], (
-        "no row of that file is dead"
+    assert [row.id for row in frame.where("id = 12").collect()] == [12] and lister.requests == [[1]]
+    assert not frame.where("id = 10").collect() and lister.requests == [[1]]
+    assert frame.where("id = 40").count() == 1 and lister.requests == [[1]], (
+        "that file has no deleted rows"
     )
-    assert len(frame.inputFiles()) == 5 and lister.asked == [[1]], "names need no rows"
-    assert frame.count() == 46 and lister.asked == [[1], [0, 2, 3]]
-    assert frame.count() == 46 and len(lister.asked) == 2
+    assert len(frame.inputFiles()) == 5 and lister.requests == [[1]], (
+        "file names need no deleted rows"
+    )
+    assert frame.count() == 46 and lister.requests == [[1], [0, 2, 3]]
+    assert frame.count() == 46 and len(lister.requests) == 2
     lister.version = 2
-    assert frame.count() == 46 and lister.asked[2:] == [[0, 1, 2, 3]], (
-        "another version has other dead rows"
+    assert frame.count() == 46 and lister.requests[2:] == [[0, 1, 2, 3]], (
+        "another version has other deleted rows"
     )
 
 
-def test_an_older_version_is_listed_again_for_its_query_and_never_taken_for_another(
+def test_an_older_version_is_listed_again_and_raises_conflict_if_it_has_changed(
     lister,
 ):
     planner = _Planner(lister, frozenset(["id"]), "root")
-    asked = {"query": "q", "known": [], "gone": [], "filters": []}
+    request = {"query": "q", "known": [], "gone": [], "filters": []}
     for version in range(1, 8):
         lister.version = version
-        planner.apply(json.dumps(asked))
+        planner.apply(json.dumps(request))
     dead = json.dumps({"query": "q", "version": 6, "dead": [2]})
     first = planner.apply(dead)
-    assert lister.asked == [[2]] and BitMap.deserialize(first[5:]) == BitMap([0])
+    assert lister.requests == [[2]] and BitMap.deserialize(first[5:]) == BitMap([0])
     dead = json.dumps({"query": "q", "version": 0, "dead": [2]})
     with pytest.raises(TaskFailed, match=r"Conflict.*run the query again"):
         planner.apply(dead)

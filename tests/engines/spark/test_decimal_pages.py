@@ -1,4 +1,4 @@
-"""Decimals that Spark reads as integers: DecimalPages.java rewrites the pages of their bytes."""
+"""Decimals that Spark reads as integers: DecimalPages.java rewrites their pages of bytes."""
 
 import random
 from decimal import Decimal
@@ -22,39 +22,45 @@ MONEY = pa.decimal128(12, 2)
 
 
 def number(draw, type):
-    """Return any number of the type, often an outermost one."""
-    most = 10**type.precision - 1
+    """Return a random number of the type, often an extreme value."""
+    largest = 10**type.precision - 1
     unscaled = draw.choice(
-        [most, -most, 0, -1, draw.randint(-most, most), draw.randint(-most, most)]
+        [largest, -largest, 0, -1, draw.randint(-largest, largest), draw.randint(-largest, largest)]
     )
     return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -type.scale))
 
 
 def rows_of(ids, seed):
-    """Return rows with a column for each precision, of many values, of few, and inside other
-    columns; a tenth of all are null.
+    """Return rows with columns for each precision, with many and with few distinct values, and with
+    nested decimals. A tenth of all values are null.
     """
     draw = random.Random(seed)
     columns = {"id": pa.array(ids, pa.int64())}
 
-    def some(make):
+    def values_with_nulls(make):
         return [None if draw.random() < 0.1 else make() for _ in ids]
 
     for precision in PRECISIONS:
         type = pa.decimal128(precision, precision // 3)
-        few = [number(draw, type) for _ in range(5)]
-        columns[f"many{precision}"] = pa.array(some(lambda type=type: number(draw, type)), type)
-        columns[f"few{precision}"] = pa.array(some(lambda few=few: draw.choice(few)), type)
+        few_values = [number(draw, type) for _ in range(5)]
+        columns[f"many{precision}"] = pa.array(
+            values_with_nulls(lambda type=type: number(draw, type)), type
+        )
+        columns[f"few{precision}"] = pa.array(
+            values_with_nulls(lambda few_values=few_values: draw.choice(few_values)), type
+        )
     fields, small = pa.struct([("a", MONEY), ("b", pa.int32())]), pa.decimal128(5, 1)
     columns["inside"] = pa.array(
-        some(lambda: {"a": draw.choice([None, number(draw, MONEY)]), "b": 1}), fields
+        values_with_nulls(lambda: {"a": draw.choice([None, number(draw, MONEY)]), "b": 1}), fields
     )
     columns["several"] = pa.array(
-        some(lambda: [draw.choice([None, number(draw, small)]) for _ in range(draw.randint(0, 3))]),
+        values_with_nulls(
+            lambda: [draw.choice([None, number(draw, small)]) for _ in range(draw.randint(0, 3))]
+        ),
         pa.list_(small),
     )
     columns["named"] = pa.array(
-        some(lambda: [("x", number(draw, MONEY))]), pa.map_(pa.string(), MONEY)
+        values_with_nulls(lambda: [("x", number(draw, MONEY))]), pa.map_(pa.string(), MONEY)
     )
     return pa.table(columns)
 
@@ -65,7 +71,7 @@ def assert_read_alike(spark, table, where="true"):
     frame = mdt.read(spark, table.path)
     assert frame.where(where).sort("id").toArrow().to_pylist() == ours.to_pylist()
     for name in {"few1", "many12", "several"}.intersection(table.schema.names):
-        # alone: other columns may choose the pages
+        # read alone, since other columns may select the pages
         assert (
             frame.where(where).sort("id").select(name).toArrow()[name].to_pylist()
             == ours[name].to_pylist()
@@ -73,7 +79,7 @@ def assert_read_alike(spark, table, where="true"):
 
 
 @pytest.mark.parametrize(("rows", "compression"), [(ROWS, "lz4"), (ROWS, "zstd"), (50, "lz4")])
-def test_numbers_of_every_precision_are_read(spark, tmp_path, rows, compression):
+def test_decimals_of_every_precision_are_read(spark, tmp_path, rows, compression):
     data = rows_of(range(rows), seed=rows)
     table = create(
         tmp_path / "t",
@@ -93,7 +99,7 @@ def test_numbers_of_every_precision_are_read(spark, tmp_path, rows, compression)
     assert_read_alike(spark, table)
 
 
-def test_nulls_alone_and_columns_off_the_heap_are_read(spark, tmp_path):
+def test_columns_of_nulls_are_read_on_and_off_the_heap(spark, tmp_path):
     data = pa.table(
         {
             "id": range(ROWS),
@@ -103,12 +109,12 @@ def test_nulls_alone_and_columns_off_the_heap_are_read(spark, tmp_path):
     )
     table = create(tmp_path / "t", data.schema, key=["id"])
     table.upsert(data)
-    for said in ({}, {"spark.sql.columnVector.offheap.enabled": "true"}):
-        with settings_of(spark, said):
+    for values in ({}, {"spark.sql.columnVector.offheap.enabled": "true"}):
+        with settings_of(spark, values):
             assert_read_alike(spark, table)
 
 
-def test_older_files_are_read_in_their_own_precision(spark, tmp_path):
+def test_files_written_before_a_widening_are_read_in_their_own_precision(spark, tmp_path):
     data = pa.table(
         {
             "id": range(ROWS),
@@ -124,7 +130,7 @@ def test_older_files_are_read_in_their_own_precision(spark, tmp_path):
     assert_read_alike(spark, table)
 
 
-# -- by itself
+# -- the Java classes by themselves
 
 
 @pytest.fixture(scope="module")
@@ -133,31 +139,33 @@ def java(spark):
     return factory_of(spark.sparkContext).getClass().getClassLoader()
 
 
-def called(spark, java, of, name, *arguments):
+def call_static(spark, java, class_name, name, *arguments):
     """Call a static method of a class that is not public."""
     method = next(
-        one
-        for one in java.loadClass(f"mdt.spark.{of}").getDeclaredMethods()
-        if one.getName() == name and len(one.getParameterTypes()) == len(arguments)
+        candidate
+        for candidate in java.loadClass(f"mdt.spark.{class_name}").getDeclaredMethods()
+        if candidate.getName() == name and len(candidate.getParameterTypes()) == len(arguments)
     )
     method.setAccessible(True)
-    given = private.gateway(spark.sparkContext).new_array(private.jvm(spark).Object, len(arguments))
+    argument_array = private.gateway(spark.sparkContext).new_array(
+        private.jvm(spark).Object, len(arguments)
+    )
     for i, argument in enumerate(arguments):
-        given[i] = argument
-    return method.invoke(None, given)
+        argument_array[i] = argument
+    return method.invoke(None, argument_array)
 
 
-def test_bytes_become_integers(spark, java):
+def test_big_endian_bytes_become_integers(spark, java):
     buffers = private.jvm(spark).java.nio.ByteBuffer
 
     @settings(max_examples=60, deadline=None)
     @given(st.data(), st.integers(1, 8), st.binary(max_size=9))
     def check(data, length, levels):
         width = 4 if length <= 4 else 8
-        most = 1 << (8 * length - 1)
-        numbers = data.draw(st.lists(st.integers(-most, most - 1), max_size=20))
+        limit = 1 << (8 * length - 1)
+        numbers = data.draw(st.lists(st.integers(-limit, limit - 1), max_size=20))
         stored = levels + b"".join(n.to_bytes(length, "big", signed=True) for n in numbers)
-        found = called(
+        page = call_static(
             spark,
             java,
             "IntegerPages",
@@ -168,19 +176,21 @@ def test_bytes_become_integers(spark, java):
             width,
         )
         expected = levels + b"".join(n.to_bytes(width, "little", signed=True) for n in numbers)
-        assert bytes(found.toByteArray()) == expected
+        assert bytes(page.toByteArray()) == expected
 
     check()
 
 
-def test_bytes_that_are_no_numbers_of_a_length_are_refused(spark, java):
+def test_pages_whose_size_does_not_fit_the_length_of_numbers_are_refused(spark, java):
     buffers = private.jvm(spark).java.nio.ByteBuffer
     for size, levels in ((13, 0), (12, 1), (5, 6)):
         with pytest.raises(
             Py4JJavaError,
             match=f"{size} bytes, the first {levels} of them levels, are not a page of numbers of 6",
         ):
-            called(spark, java, "IntegerPages", "integers", buffers.wrap(bytes(size)), levels, 6, 8)
+            call_static(
+                spark, java, "IntegerPages", "integers", buffers.wrap(bytes(size)), levels, 6, 8
+            )
 
 
 class Reader:
@@ -199,10 +209,10 @@ class Reader:
             jvm.org.apache.hadoop.fs.Path(str(path)), conf
         )
         self.file = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(file)
-        called(spark, java, "DecimalPages", "before", iterator, self.file)
+        call_static(spark, java, "DecimalPages", "before", iterator, self.file)
 
     def types(self):
-        """Return Parquet's types of the columns that are read."""
+        """Return the Parquet types of the columns as the reader sees them."""
         field = self.java.getClass().getSuperclass().getDeclaredField("parquetColumn")
         field.setAccessible(True)
         columns = field.get(self.java).children()
@@ -212,7 +222,7 @@ class Reader:
         ]
 
     def numbers(self, column, precision):
-        """Yield the values of a column without nulls, their digits."""
+        """Yield the unscaled values of a column without nulls."""
         while self.java.nextBatch():
             batch = self.java.resultBatch()
             decimals = (
@@ -227,21 +237,21 @@ class Reader:
 
 @pytest.fixture
 def reader(spark, java, tmp_path):
-    """What writes a file and opens it."""
+    """A function that writes a file and opens it."""
     opened = []
 
-    def made(data, **said):
+    def made(data, **options):
         path = tmp_path / f"{len(opened)}.parquet"
-        pq.write_table(data, path, compression="none", **said)
+        pq.write_table(data, path, compression="none", **options)
         opened.append(Reader(spark, java, path))
         return opened[-1]
 
     yield made
-    for one in opened:
-        one.close()
+    for opened_reader in opened:
+        opened_reader.close()
 
 
-def test_the_reader_is_told_of_integers(reader):
+def test_the_reader_sees_short_decimals_as_integers(reader):
     types = {
         "a": pa.decimal128(9, 2),
         "b": pa.decimal128(10, 2),
@@ -251,42 +261,42 @@ def test_the_reader_is_told_of_integers(reader):
     data = pa.table(
         {name: pa.array([Decimal(1), Decimal(-2)], type) for name, type in types.items()}
     )
-    found = reader(data, use_dictionary=False)
-    assert found.types() == ["INT32", "INT64", "INT64", "FIXED_LEN_BYTE_ARRAY"]
-    assert list(found.numbers(1, 10)) == [100, -200]
+    plain = reader(data, use_dictionary=False)
+    assert plain.types() == ["INT32", "INT64", "INT64", "FIXED_LEN_BYTE_ARRAY"]
+    assert list(plain.numbers(1, 10)) == [100, -200]
     assert list(reader(data, use_dictionary=True).numbers(2, 18)) == [1, -2]
 
 
-def test_a_dictionary_may_end_before_the_values_do(reader):
+def test_columns_that_fall_back_from_dictionary_to_plain_encoding_are_read(reader):
     for type in (pa.decimal128(7, 0), pa.decimal128(12, 0)):
         data = pa.table({"m": pa.array([Decimal(n * n % 9973 - 4000) for n in range(9000)], type)})
-        found = reader(
+        opened = reader(
             data,
             use_dictionary=True,
             dictionary_pagesize_limit=2000,
             data_page_size=1000,
             row_group_size=5000,
         )
-        encodings = found.file.getRowGroups().get(0).getColumns().get(0).getEncodings().toString()
+        encodings = opened.file.getRowGroups().get(0).getColumns().get(0).getEncodings().toString()
         assert "RLE_DICTIONARY" in encodings and "PLAIN" in encodings
-        assert [Decimal(n) for n in found.numbers(0, type.precision)] == data["m"].to_pylist()
+        assert [Decimal(n) for n in opened.numbers(0, type.precision)] == data["m"].to_pylist()
 
 
-def test_other_encodings_are_left_to_spark(reader):
+def test_columns_in_other_encodings_are_left_to_spark(reader):
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
-    found = reader(data, use_dictionary=False, column_encoding={"m": "DELTA_BYTE_ARRAY"})
-    assert found.types() == ["FIXED_LEN_BYTE_ARRAY"]
-    assert list(found.numbers(0, 12)) == [100, -200]
+    opened = reader(data, use_dictionary=False, column_encoding={"m": "DELTA_BYTE_ARRAY"})
+    assert opened.types() == ["FIXED_LEN_BYTE_ARRAY"]
+    assert list(opened.numbers(0, 12)) == [100, -200]
 
 
-def test_pages_of_another_kind_are_refused(reader):
+def test_data_pages_of_version_2_are_refused(reader):
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
-    found = reader(data, use_dictionary=False, data_page_version="2.0")
+    opened = reader(data, use_dictionary=False, data_page_version="2.0")
     with pytest.raises(Py4JJavaError, match="a page of decimals of another kind: .*DataPageV2"):
-        list(found.numbers(0, 12))
+        list(opened.numbers(0, 12))
 
 
-def test_pages_in_another_encoding_than_the_footer_says_are_refused(spark, java, tmp_path):
+def test_pages_whose_encoding_differs_from_the_footer_are_refused(spark, java, tmp_path):
     path = tmp_path / "m.parquet"
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
     pq.write_table(
@@ -297,15 +307,17 @@ def test_pages_in_another_encoding_than_the_footer_says_are_refused(spark, java,
         column_encoding={"m": "DELTA_BYTE_ARRAY"},
     )
     stored = path.read_bytes()
-    told = bytes((2 << 4 | 5, 3 << 1, 7 << 1))  # a list of two numbers: RLE, DELTA_BYTE_ARRAY
-    assert stored.count(told) == 1
-    path.write_bytes(stored.replace(told, told[:2] + bytes(1)))
-    found = Reader(spark, java, path)
+    encodings = bytes(
+        (2 << 4 | 5, 3 << 1, 7 << 1)
+    )  # the encodings in the footer, a list of two: RLE, DELTA_BYTE_ARRAY
+    assert stored.count(encodings) == 1
+    path.write_bytes(stored.replace(encodings, encodings[:2] + bytes(1)))
+    opened = Reader(spark, java, path)
     try:
-        assert found.types() == ["INT64"]
+        assert opened.types() == ["INT64"]
         with pytest.raises(
             Py4JJavaError, match="a page of decimals in the encoding DELTA_BYTE_ARRAY"
         ):
-            list(found.numbers(0, 12))
+            list(opened.numbers(0, 12))
     finally:
-        found.close()
+        opened.close()

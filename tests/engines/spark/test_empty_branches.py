@@ -1,5 +1,5 @@
-"""A relation without a file to read is no part of the plan, each query is planned once, and no
-answer changes by it.
+"""A relation without files to read is removed from the plan, each query is planned once, and
+results do not change.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ def new_table(path, **more):
 
 
 def nodes(query):
-    """Return how many unions, joins and scans of files the optimized plan of a query has,
+    """Return the number of unions, joins and file scans in the optimized plan of a query,
     subqueries included.
     """
     text = java_frame(query).queryExecution().optimizedPlan().toString()
@@ -99,7 +99,7 @@ QUERIES = [
 
 
 def fresh(table):
-    """Change the table and return its rows then, as do the next ones."""
+    """Change the table and return its new rows. The next functions do the same."""
     table.upsert(rows(range(30)))
     return rows(range(30))
 
@@ -127,7 +127,7 @@ def untouched(table):
 
 
 @pytest.mark.parametrize("state", [untouched, fresh, partly_dirty, all_dirty, emptied])
-def test_answers_are_the_same_in_every_state_of_a_table(spark, tmp_path, state):
+def test_queries_return_the_rows_of_a_plain_view_in_every_state_of_a_table(spark, tmp_path, state):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     spark.createDataFrame(state(table)).createOrReplaceTempView("plain")
     frames.read(spark, table.metadata).createOrReplaceTempView("ours")
@@ -145,11 +145,11 @@ def test_answers_are_the_same_in_every_state_of_a_table(spark, tmp_path, state):
             ), text
 
 
-def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(spark, tmp_path):
+def test_the_plan_of_a_frame_follows_the_table_through_upserts_and_compaction(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     view = frames.read(spark, table.metadata)
     view.createOrReplaceTempView("followed")
-    seen = []
+    plans = []
 
     def compacted(table):
         table.compact()
@@ -157,15 +157,15 @@ def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(s
 
     for change in (untouched, fresh, partly_dirty, compacted):
         expected = change(table)
-        seen.append(nodes(view))
-        assert nodes(spark.sql("select * from followed")) == seen[-1]
+        plans.append(nodes(view))
+        assert nodes(spark.sql("select * from followed")) == plans[-1]
         assert bag(view.toArrow()) == bag(expected)
-    assert seen == [NOTHING, PLAIN, PLAIN, PLAIN]
+    assert plans == [NOTHING, PLAIN, PLAIN, PLAIN]
     executed = java_frame(view.select("id")).queryExecution().executedPlan().toString()
     assert "Union" not in executed and "Join" not in executed
 
 
-def test_branches_that_pruning_leaves_empty_are_dropped(spark, tmp_path):
+def test_scans_pruned_to_no_files_are_removed_from_the_plan(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
@@ -176,17 +176,19 @@ def test_branches_that_pruning_leaves_empty_are_dropped(spark, tmp_path):
     assert nodes(view.where("id > 1000").limit(3)) == NOTHING
     assert view.where("id > 1000").count() == 0
     assert nodes(view.where("id >= 10 or rand() > 0.5")) == PLAIN, (
-        "nothing is known of such a filter"
+        "such a filter cannot be evaluated against metadata"
     )
 
 
-def test_joins_and_subqueries_lose_their_empty_branches_too(spark, tmp_path):
+def test_plans_of_joins_unions_and_scalar_subqueries_keep_only_needed_scans(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
     view.createOrReplaceTempView("some")
     pair = view.alias("a").where("a.part = 1").join(view.alias("b").where("b.part = 2"), "x")
-    assert nodes(pair) == {"union": 0, "join": 1, "scan": 2}, "a file of few rows asks nothing"
+    assert nodes(pair) == {"union": 0, "join": 1, "scan": 2}, (
+        "a file with few rows is not pruned by the other side"
+    )
     assert nodes(view.where("part = 1").union(view.where("part = 0"))) == {
         "union": 1,
         "join": 0,
@@ -197,9 +199,9 @@ def test_joins_and_subqueries_lose_their_empty_branches_too(spark, tmp_path):
     )
     assert nodes(scalar) == PLAIN, "the metadata table knows the greatest x"
     assert sorted(r.id for r in scalar.collect()) == [i for i in range(10, 20) if i % 7 < 6]
-    alone = spark.sql("select (select max(x + 1) from some where part = 2) as m")
-    assert nodes(alone) == PLAIN
-    assert alone.first()[0] == 7  # type: ignore[index]
+    scalar_alone = spark.sql("select (select max(x + 1) from some where part = 2) as m")
+    assert nodes(scalar_alone) == PLAIN
+    assert scalar_alone.first()[0] == 7  # type: ignore[index]
 
 
 def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(spark, tmp_path):
@@ -235,11 +237,11 @@ class Plans:
         self.made = 0
         original = frames.plan
 
-        def counted(metadata, snapshot, predicate, *more):
+        def counting_plan(metadata, snapshot, predicate, *more):
             self.made += 1
             return original(metadata, snapshot, predicate, *more)
 
-        monkeypatch.setattr(frames, "plan", counted)
+        monkeypatch.setattr(frames, "plan", counting_plan)
 
     def of(self, query):
         before = self.made
@@ -261,8 +263,8 @@ def test_a_query_is_planned_and_counted_once(spark, tmp_path, monkeypatch, state
         (view, 0),
         (view.where("x = 1").union(view.where("x = 2")), 1),
     ]
-    # A join is planned again when the values of its other side are known; the last plans of a table
-    # are kept.
+    # A join is planned again when the values of its other side are known. The last plans of a table
+    # are cached.
     assert [plans.of(query) for query, _ in queries] == [expected for _, expected in queries]
     total = table.metadata.usage.total()
     assert total.queries == sum(expected > 0 for _, expected in queries), "each query counts once"
@@ -270,7 +272,7 @@ def test_a_query_is_planned_and_counted_once(spark, tmp_path, monkeypatch, state
     assert total.columns["id"].range.queries == 2
 
 
-def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark, tmp_path):
+def test_a_planner_that_fails_during_optimization_drops_no_rows(spark, tmp_path):
     table = new_table(tmp_path / "t")
     fresh(table)
     lister = frames._TableLister(table.metadata, None)
@@ -281,7 +283,7 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark, 
         def list(self, query, predicate, rows=None):
             self.calls += not query.startswith("call:")
             if self.calls in (1, 2) and not query.startswith("call:"):
-                # with the filters, and again without
+                # once with the filters, then without
                 raise RuntimeError("not now")
             return lister.list(query, predicate, rows)
 
@@ -291,14 +293,14 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark, 
         assert frame.where("id >= 12").count() == 18
 
 
-def test_a_session_without_our_rule_reads_live_rows(spark, tmp_path):
+def test_a_session_without_mdt_optimizer_rules_reads_live_rows(spark, tmp_path):
     table = new_table(tmp_path / "t")
     fresh(table)
     frames.read(spark, table.metadata).createOrReplaceGlobalTempView("everywhere")
     other = spark.newSession()
     query = "select id, x from global_temp.everywhere"
     try:
-        assert other.sql(query).count() == 30, "nothing is deleted yet"
+        assert other.sql(query).count() == 30, "no rows are deleted yet"
         expected = partly_dirty(table).select(["id", "x"])
         for session in (other, spark):
             assert bag(session.sql(query).toArrow()) == bag(expected)
@@ -306,7 +308,7 @@ def test_a_session_without_our_rule_reads_live_rows(spark, tmp_path):
         spark.catalog.dropGlobalTempView("everywhere")
 
 
-def test_metadata_columns_and_input_file_name_say_the_real_file(spark, tmp_path):
+def test_metadata_columns_and_input_file_name_are_those_of_the_real_file(spark, tmp_path):
     table = new_table(tmp_path / "t")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
@@ -318,13 +320,11 @@ def test_metadata_columns_and_input_file_name_say_the_real_file(spark, tmp_path)
         "_metadata.file_block_start",
         "input_file_name() n",
     )
-    found = names.where("id < 20").collect()
-    assert sorted(row.id for row in found) == list(range(20))
-    assert len({row.file_path for row in found}) == 3, (
-        "a file of each partition, and the rows of a log file"
-    )
+    read = names.where("id < 20").collect()
+    assert sorted(row.id for row in read) == list(range(20))
+    assert len({row.file_path for row in read}) == 3, "a file of each partition, and a log file"
     files = {file["name"]: file for file in table.files().to_pylist()}
-    for row in found:
+    for row in read:
         file = files[row.file_name]
         assert row.n == row.file_path and row.n.endswith("/" + row.file_name)
         path = Path(row.file_path.removeprefix("file://"))
