@@ -71,7 +71,7 @@ class Query:
         return bool(bag(read) == bag(expected.cast(read.schema)))
 
 
-def test_a_worker_opens_a_table_once_and_never_looks_for_the_newest_commit(
+def test_a_worker_opens_a_table_once_and_finds_later_commits_without_the_version_hint(
     tmp_path, counted, monkeypatch
 ):
     monkeypatch.setattr("mdt.scan.changed_rows._BATCH_ROWS", 2)

@@ -1,4 +1,6 @@
-"""What Spark's optimizer is told of a table after pruning, and what it makes of it."""
+"""Sizes, row counts and column statistics that Spark's optimizer gets for pruned tables, and the
+plans that it makes with them.
+"""
 
 from datetime import datetime
 
@@ -40,37 +42,40 @@ def measured(spark, tmp_path_factory):
 
 
 def sizes(frame, *, rows=False):
-    """Return the bytes, or rows, of each relation of the optimized plan."""
+    """Return the bytes, or the rows, of each relation of the optimized plan."""
     leaves = optimized(frame).collectLeaves()
     stats = [leaves.apply(at).stats() for at in range(leaves.size())]
-    return [int(str(one.rowCount().get() if rows else one.sizeInBytes())) for one in stats]
+    return [
+        int(str(relation.rowCount().get() if rows else relation.sizeInBytes()))
+        for relation in stats
+    ]
 
 
 def total(frame):
-    """Return how many rows the optimized plan is taken to give."""
+    """Return the optimizer's estimate of the number of result rows."""
     return int(str(optimized(frame).stats().rowCount().get()))
 
 
 JOIN = "select f.id, p.name from facts f join people p on f.who = p.who"
 
 
-def test_the_size_of_a_relation_is_what_is_left_of_it(measured):
+def test_the_size_of_a_relation_is_its_size_after_pruning(measured):
     whole, people = sizes(measured.sql(JOIN))
     part, same = sizes(measured.sql(f"{JOIN} where f.day < 3"))
     assert part < whole * 0.4 and same == people
 
 
-def test_the_cost_model_has_rows_and_columns_and_samples_of_what_no_index_knows(
+def test_the_cost_model_gets_row_counts_column_statistics_and_samples(
     measured,
 ):
     with settings(measured, COSTS):
         assert sizes(measured.sql(JOIN), rows=True) == [FILES * ROWS, 50]
         frame = measured.sql(f"{JOIN} where f.day in (2, 4)")
         assert sizes(frame, rows=True) == [2 * ROWS, 50]
-        assert total(frame) == 2 * ROWS, "each has one person"
+        assert total(frame) == 2 * ROWS, "each row joins one person"
         frame = measured.sql(f"{JOIN} where f.note = '{'n' * 20}'")
         assert sizes(frame, rows=True) == [FILES * ROWS, 50]
-        assert total(frame) == FILES * ROWS == len(frame.collect()), "one value of note"
+        assert total(frame) == FILES * ROWS == len(frame.collect()), "note has one value"
         with settings(measured, {HISTOGRAMS: "true"}):
             half = measured.sql(f"{JOIN} where f.id >= 1000 and f.v < 600")
             assert 100 < total(half) < 400
@@ -82,7 +87,7 @@ SEMI = """select count(*) from facts f where f.day < 3
 
 @pytest.mark.parametrize("word", ["exists", "not exists"])
 @pytest.mark.parametrize("costs", [COSTS, {}])
-def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(measured, word, costs):
+def test_both_sides_of_a_semi_or_anti_join_from_a_subquery_are_estimated(measured, word, costs):
     with settings(measured, costs):
         frame = measured.sql(SEMI.format(word))
         joined = measured.sql(f"{JOIN} where f.day < 3 and p.name > 'p2'").select("id")
@@ -99,27 +104,27 @@ def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(measured, wo
         "f.note like 'n%' or f.v < f.id",
     ],
 )
-def test_conditions_that_we_cannot_say_do_not_spoil_the_estimate_of_the_others(measured, condition):
+def test_conditions_without_an_estimate_do_not_spoil_the_estimate_of_others(measured, condition):
     with settings(measured, COSTS):
         frame = measured.sql(f"{JOIN} where f.day in (2, 4) and ({condition})")
         assert sizes(frame, rows=True)[0] == 2 * ROWS
 
 
-def test_a_subquery_that_is_one_row_is_not_measured(measured, monkeypatch):
-    asked = list[object]()
-    before = frames._TableLister.estimate
+def test_a_scalar_subquery_is_not_estimated(measured, monkeypatch):
+    estimated = list[object]()
+    estimate = frames._TableLister.estimate
     monkeypatch.setattr(
         frames._TableLister,
         "estimate",
-        lambda *told, **named: asked.append(told) or before(*told, **named),
+        lambda *arguments, **named: estimated.append(arguments) or estimate(*arguments, **named),
     )
     measured.sql("select count(*) from facts where day > (select avg(who) from people)").collect()
-    assert asked == []
+    assert estimated == []
     measured.sql(SEMI.format("exists")).collect()
-    assert len(asked) == 2
+    assert len(estimated) == 2
 
 
-def test_a_pruned_side_is_broadcast(measured):
+def test_a_join_side_that_is_small_after_pruning_is_broadcast(measured):
     query = """select count(a.note), count(b.note) from {facts} a join {facts} b
         on a.id = b.id where a.day = 3"""
     few = {
@@ -134,7 +139,7 @@ def test_a_pruned_side_is_broadcast(measured):
             assert kind in [node.nodeName() for node in nodes(frame)]
 
 
-def test_estimates_that_fail_cost_nothing_but_themselves(measured, monkeypatch):
+def test_estimates_that_fail_change_no_rows(measured, monkeypatch):
     expected = measured.sql(f"{JOIN} where f.day = 1").collect()
 
     def fails(*_, **__):
@@ -150,13 +155,13 @@ def test_estimates_that_fail_cost_nothing_but_themselves(measured, monkeypatch):
 
 def test_a_query_is_planned_once(measured, monkeypatch):
     planned = []
-    made = frames.plan
+    plan = frames.plan
     monkeypatch.setattr(
-        frames, "plan", lambda *given: planned.append(str(given[2])) or made(*given)
+        frames, "plan", lambda *arguments: planned.append(str(arguments[2])) or plan(*arguments)
     )
     with settings(measured, COSTS):
         measured.sql(f"{JOIN} where f.day = 5 and f.id > 7").collect()
-    assert len([one for one in planned if "value=7" in one]) == 1
+    assert len([predicate for predicate in planned if "value=7" in predicate]) == 1
 
 
 CONDITIONS = cases(
@@ -172,7 +177,9 @@ CONDITIONS = cases(
 
 
 @pytest.mark.parametrize("histograms", ["true", "false"])
-def test_the_cost_model_meets_every_type_and_constant_files(spark, tmp_path, histograms):
+def test_the_cost_model_handles_every_type_and_files_with_constant_columns(
+    spark, tmp_path, histograms
+):
     def odd(file, v):
         moment = pa.array([datetime(2024, 1, 1)] * 20, pa.timestamp("us"))
         times = {"at": moment.cast(pa.timestamp("us", "UTC")), "wall": moment}
@@ -189,14 +196,14 @@ def test_the_cost_model_meets_every_type_and_constant_files(spark, tmp_path, his
             assert spark.sql(join + condition, t=frame).count() == int(number), condition
 
 
-def test_a_setting_that_makes_files_larger_is_kept(measured):
+def test_the_file_compression_factor_of_spark_applies_to_sizes(measured):
     query = f"{JOIN} where f.day < 3"
     with settings(measured, {"spark.sql.sources.fileCompressionFactor": "500.0"}):
         large = sizes(measured.sql(query))[0]
     assert large > 45 * sizes(measured.sql(query))[0]
 
 
-def test_sessions_of_one_session_share_one_rule(measured):
+def test_new_sessions_of_a_session_share_one_optimizer_rule(measured):
     expected = sizes(measured.sql(f"{JOIN} where f.day < 3"))
     path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
     java = private.java_session(measured)
@@ -209,43 +216,46 @@ def test_sessions_of_one_session_share_one_rule(measured):
 
 
 class Calls:
-    """Counts what the optimizer asks Python for: each call, and each relation."""
+    """Counts the optimizer's calls to Python, and the relations in them."""
 
     def __init__(self, monkeypatch):
         self.calls, self.relations = 0, 0
-        asked, told = file_index._Planner.apply, file_index._Planner.answer_question
+        original_apply, original_answer = (
+            file_index._Planner.apply,
+            file_index._Planner.answer_question,
+        )
 
         def apply(planner, request):
             self.calls += '"each":' in request
-            return asked(planner, request)
+            return original_apply(planner, request)
 
-        def tell(planner, question):
+        def answer_question(planner, question):
             self.relations += "estimate" in question
-            return told(planner, question)
+            return original_answer(planner, question)
 
         monkeypatch.setattr(file_index._Planner, "apply", apply)
-        monkeypatch.setattr(file_index._Planner, "answer_question", tell)
+        monkeypatch.setattr(file_index._Planner, "answer_question", answer_question)
 
 
-def test_all_relations_of_a_query_are_asked_for_at_once(measured, monkeypatch):
+def test_all_relations_of_a_query_are_estimated_in_one_call(measured, monkeypatch):
     calls = Calls(monkeypatch)
     more = "join people q on q.who = p.who join facts g on g.id = f.id and g.day < 3"
     frame = measured.sql(f"{JOIN} {more} where f.day < 5")
-    found = sizes(frame)
-    assert len(found) == 4 and (calls.calls, calls.relations) == (1, 3), (
-        "people, who are joined with themselves, are asked for once"
+    estimates = sizes(frame)
+    assert len(estimates) == 4 and (calls.calls, calls.relations) == (1, 3), (
+        "people is joined with itself and estimated once"
     )
     assert len(frame.collect()) == 3 * ROWS
 
 
-def test_a_relation_that_cannot_be_estimated_leaves_the_others_theirs(measured, monkeypatch):
+def test_a_relation_whose_estimate_fails_leaves_the_estimates_of_others(measured, monkeypatch):
     people = sizes(measured.sql(JOIN))[1]
     estimated = frames._TableLister.estimate
 
-    def estimate(files, *asked, **more):
+    def estimate(files, *arguments, **more):
         if "day" in files.metadata.newest().definition.schema.names:
             raise OSError("no")
-        return estimated(files, *asked, **more)
+        return estimated(files, *arguments, **more)
 
     monkeypatch.setattr(frames._TableLister, "estimate", estimate)
     frame = measured.sql(f"{JOIN} where f.day < 3")

@@ -1,4 +1,4 @@
-"""What updates set means what Spark's SQL means, value for value."""
+"""Expressions in updates and filters have the same values as in Spark's SQL."""
 
 import random
 from datetime import UTC, date, datetime
@@ -30,20 +30,20 @@ TESTS = ["i > 0", "t like 'a%'", "b", "d is null", "l in (1, 3) or not b", "i be
 
 def number(draw, depth):
     kind = draw.randrange(9 if depth else 1)
-    one, other = (number(draw, depth - 1) if depth else draw.choice(ATOMS) for _ in range(2))
+    left, right = (number(draw, depth - 1) if depth else draw.choice(ATOMS) for _ in range(2))
     if kind < 4:
-        return draw.choice(ATOMS) if not depth else f"({one} {draw.choice('+-*/')} {other})"
+        return draw.choice(ATOMS) if not depth else f"({left} {draw.choice('+-*/')} {right})"
     if kind == 4:
         return (
-            f"case when {draw.choice(TESTS)} then {one} when {draw.choice(TESTS)} then {other} end"
+            f"case when {draw.choice(TESTS)} then {left} when {draw.choice(TESTS)} then {right} end"
         )
     if kind == 5:
-        return f"coalesce({one}, {other})"
+        return f"coalesce({left}, {right})"
     if kind == 6:
-        return f"if({draw.choice(TESTS)}, {one}, {other})"
+        return f"if({draw.choice(TESTS)}, {left}, {right})"
     if kind == 7:
-        return f"nullif({one}, {other})"
-    return f"-({one})"
+        return f"nullif({left}, {right})"
+    return f"-({left})"
 
 
 def text(draw):
@@ -58,18 +58,18 @@ def text(draw):
     )
 
 
-def as_told(values):
+def comparable(values):
     return [
         (
             None
-            if one is None
+            if value is None
             else (
-                repr(float(one))
-                if isinstance(one, int | float) and not isinstance(one, bool)
-                else one
+                repr(float(value))
+                if isinstance(value, int | float) and not isinstance(value, bool)
+                else value
             )
         )
-        for one in values
+        for value in values
     ]
 
 
@@ -165,27 +165,33 @@ def in_utc(spark):
     spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def in_words(value):
-    """Return a value so that equal ones are equal, NaN and decimals of several scales too."""
+def comparable_value(value):
+    """Return a value in a form that compares equal for equal values, including NaN and decimals of
+    several scales.
+    """
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return repr(float(value) + 0.0)
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
 @pytest.mark.timeout(300)
-def test_functions_have_sparks_values(in_utc):
+def test_functions_have_the_values_of_spark(in_utc):
     frame = in_utc.createDataFrame(DATES).coalesce(1).persist()
     ours = dict[str, list[object]]()
-    for one in FUNCTIONS:
+    for expression in FUNCTIONS:
         try:
-            ours[one] = parse_expression(one, DATES.schema)(DATES).to_pylist()
+            ours[expression] = parse_expression(expression, DATES.schema)(DATES).to_pylist()
         except MdtError:
             with pytest.raises(PySparkException):
-                frame.selectExpr(f"({one}) as v").toArrow()
+                frame.selectExpr(f"({expression}) as v").toArrow()
             count("functions refused, as Spark does")
-    theirs = frame.selectExpr(*(f"({one}) as v{n}" for n, one in enumerate(ours))).toArrow()
-    for (one, values), column in zip(ours.items(), theirs.columns, strict=True):
-        assert list(map(in_words, values)) == list(map(in_words, column.to_pylist())), one
+    theirs = frame.selectExpr(
+        *(f"({expression}) as v{n}" for n, expression in enumerate(ours))
+    ).toArrow()
+    for (expression, values), column in zip(ours.items(), theirs.columns, strict=True):
+        assert list(map(comparable_value, values)) == list(
+            map(comparable_value, column.to_pylist())
+        ), expression
         count("functions with the values of Spark")
 
 
@@ -206,7 +212,7 @@ CONDITIONS = [
 
 
 @pytest.mark.timeout(300)
-def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(in_utc, tmp_path):
+def test_filters_that_compare_columns_find_the_same_rows_in_process_and_on_spark(in_utc, tmp_path):
     spark = in_utc
     table = mdt.create(tmp_path / "t", DATES.schema, key="id")
     table.upsert(DATES)
@@ -225,17 +231,17 @@ def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(in_u
 
 
 @pytest.mark.timeout(300)
-def test_random_expressions_have_sparks_values(spark):
+def test_random_expressions_have_the_values_of_spark(spark):
     draw, frame = random.Random(11), spark.createDataFrame(ROWS).coalesce(1).persist()
     texts = [number(draw, draw.randrange(3)) for _ in range(80)] + [text(draw) for _ in range(20)]
-    for one in dict.fromkeys(texts):
+    for expression in dict.fromkeys(texts):
         try:
-            found = parse_expression(one, ROWS.schema)(ROWS).to_pylist()
+            ours = parse_expression(expression, ROWS.schema)(ROWS).to_pylist()
         except MdtError:
             with pytest.raises(PySparkException):
-                frame.selectExpr(f"({one}) as v").toArrow()
+                frame.selectExpr(f"({expression}) as v").toArrow()
             count("expressions refused, as Spark does")
             continue
-        theirs = frame.selectExpr(f"({one}) as v").toArrow()["v"].to_pylist()
-        assert as_told(found) == as_told(theirs), one
+        theirs = frame.selectExpr(f"({expression}) as v").toArrow()["v"].to_pylist()
+        assert comparable(ours) == comparable(theirs), expression
         count("expressions with the values of Spark")

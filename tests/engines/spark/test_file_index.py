@@ -1,4 +1,4 @@
-"""The native read path: what a planner is asked, what Spark reads, and what it must never do."""
+"""The native read path: requests to the planner, the files that Spark reads, and errors."""
 
 from __future__ import annotations
 
@@ -49,26 +49,28 @@ def rows_file(folder, number, rows=10):
     return write(folder, f"{number}.parquet", values)
 
 
-def known(predicate):
-    """Return the predicate with everything unknown taken for true."""
+def true_if_unknown(predicate):
+    """Return the predicate with everything unknown replaced by true."""
     if isinstance(predicate, Unknown):
         return And(())
     if isinstance(predicate, Leaf):
         return predicate
-    return type(predicate)(tuple(known(child) for child in predicate.children))
+    return type(predicate)(tuple(true_if_unknown(child) for child in predicate.children))
 
 
 @dataclass
 class Table(file_index.Lister):
-    """A lister over real files whose pruning is perfect: it reads the rows.  Versions count files.
-    ``dead``: positions by file.
+    """A lister of real files with perfect pruning: it reads the rows. The version is the number of
+    files.
+
+    ``dead``: positions of deleted rows for each file.
     """
 
     files: list[Path]
     prune: bool = True
     dead: dict[Path, list[int]] = field(default_factory=dict)
     calls: list[tuple[str, Predicate]] = field(default_factory=list)
-    kept: list[list[int]] = field(default_factory=list)
+    pruned_lists: list[list[int]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     pins: dict[str, int] = field(default_factory=dict)
 
@@ -83,14 +85,14 @@ class Table(file_index.Lister):
         if not self.prune:
             return Listing(version, native)
         keep = [i for i, file in enumerate(files) if self._holds(file, predicate)]
-        self.kept.append(keep)
+        self.pruned_lists.append(keep)
         return Listing(version, native, np.array(keep, np.int32))
 
     def release(self, query):
         self.released.append(query)
 
     def _holds(self, file, predicate):
-        return bool(matches(known(predicate), rows_of(file)).to_numpy().any())
+        return bool(matches(true_if_unknown(predicate), rows_of(file)).to_numpy().any())
 
 
 @functools.cache
@@ -105,7 +107,7 @@ def table(tmp_path):
 
 @dataclass
 class Merged:
-    """Files 0 to 6; rows 41, 43 and 50 to 58 are dead."""
+    """Files 0 to 6. Rows 41, 43 and 50 to 58 are deleted."""
 
     files: Table
     folder: Path
@@ -114,10 +116,10 @@ class Merged:
         return relation(spark, self.files, SCHEMA, self.folder.as_uri())
 
     def keys(self):
-        """Return the keys of all calls so far, and forget them."""
-        found = {query for query, _ in self.files.calls if not query.startswith("call:")}
+        """Return the query keys of all calls so far, and clear them."""
+        query_keys = {query for query, _ in self.files.calls if not query.startswith("call:")}
         self.files.calls.clear()
-        return found
+        return query_keys
 
 
 LIVE = [*range(41), 42, *range(44, 50), *range(59, 70)]
@@ -263,8 +265,8 @@ FILTERS = lines(
 
 @pytest.fixture(scope="module")
 def single_rows(tmp_path_factory):
-    """A folder with one file for each value of each column, the other columns null: any wrong proof
-    loses a row.
+    """A folder with one file for each value of each column. The other columns are null, so any
+    wrong proof loses a row.
     """
     folder = tmp_path_factory.mktemp("rows")
     number = 0
@@ -277,8 +279,8 @@ def single_rows(tmp_path_factory):
     return folder
 
 
-def listed(frame):
-    """Plan the query and list its files, without running it."""
+def list_files(frame):
+    """Plan the query and list its files without running it."""
     leaves = java_frame(frame).queryExecution().sparkPlan().collectLeaves()
     for leaf in map(leaves.apply, range(leaves.size())):
         if leaf.getClass().getSimpleName() == "FileSourceScanExec":
@@ -293,22 +295,22 @@ def test_pruning_loses_no_row_of_any_type_under_any_filter(spark, single_rows, f
         single_rows / f"{number}.parquet" for number in range(len(list(single_rows.iterdir())))
     ]
     schema = StructType(StructType.fromDDL(DDL).fields)  # type: ignore[attr-defined]
-    whole = relation(spark, Table(files, prune=False), schema, single_rows.as_uri())
-    answers = whole.selectExpr(
+    unpruned = relation(spark, Table(files, prune=False), schema, single_rows.as_uri())
+    answers = unpruned.selectExpr(
         "id", *(f"({text}) as q{n}" for n, text in enumerate(filters))
     ).collect()
     pruned = Table(files)
     frame = relation(spark, pruned, schema, single_rows.as_uri())
     useful = 0
     for n, text in enumerate(filters):
-        pruned.kept.clear()
-        listed(frame.where(text))
+        pruned.pruned_lists.clear()
+        list_files(frame.where(text))
         matching = {row.id for row in answers if row[f"q{n}"]}
-        if pruned.kept:
-            assert matching <= set(pruned.kept[0]), text
-            useful += len(pruned.kept[0]) < len(files)
+        if pruned.pruned_lists:
+            assert matching <= set(pruned.pruned_lists[0]), text
+            useful += len(pruned.pruned_lists[0]) < len(files)
         else:
-            assert not matching, "a scan was optimized away"
+            assert not matching, "a scan was optimized away although rows match"
     assert useful > 0.5 * len(filters), "most of these filters should prune"
 
 
@@ -337,8 +339,8 @@ def test_long_chains_of_or_reach_the_planner(spark, table, tmp_path):
 # --- versions and keys -----------------------------------------------------------------------------------------------
 
 
-def copied(spark, v):
-    """Write a join as Parquet files, and return what these hold."""
+def write_and_read(spark, v):
+    """Write a join as Parquet files and return the ids in them."""
     with tempfile.TemporaryDirectory() as folder:
         v.join(v.select("id"), "id").write.parquet(f"{folder}/copy")
         return ids(spark.read.parquet(f"{folder}/copy"))
@@ -362,7 +364,7 @@ ACTIONS = {
     "iterator": lambda spark, v: list(v.join(v.select("id"), "id").toLocalIterator()),
     "checkpoint": lambda spark, v: v.join(v.select("id"), "id").localCheckpoint().collect(),
     "cache": lambda spark, v: v.join(v.select("id"), "id").cache().select("id").collect(),
-    "write": copied,
+    "write": write_and_read,
 }
 
 
@@ -370,7 +372,7 @@ ACTIONS = {
     ("adaptive", "name"),
     [*(("true", name) for name in ACTIONS), *(("false", name) for name in list(ACTIONS)[:3])],
 )
-def test_all_relations_of_a_query_get_one_key(spark, merged, adaptive, name):
+def test_all_relations_of_a_query_get_the_same_key(spark, merged, adaptive, name):
     frame = merged.frame(spark)
     frame.createOrReplaceTempView("v")
     with settings(spark, {"spark.sql.adaptive.enabled": adaptive}):
@@ -382,7 +384,7 @@ def test_all_relations_of_a_query_get_one_key(spark, merged, adaptive, name):
     assert len(first) == 1 and (len(second) == 1 and first != second or name == "cache")
 
 
-def test_a_lister_that_changes_its_mind_within_a_query_fails_it(spark, table, tmp_path):
+def test_a_query_fails_if_its_version_changes_while_it_is_planned(spark, table, tmp_path):
     class Fickle(Table):
         def list(self, query, predicate, rows=None):
             self.pins.clear()
@@ -397,7 +399,7 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(spark, table, tm
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_frame_returns_live_rows_in_the_schemas_columns_and_filters_are_pushed(spark, merged):
+def test_a_frame_returns_live_rows_with_the_declared_columns_and_pushes_filters(spark, merged):
     frame = merged.frame(spark)
     assert frame.columns == SCHEMA.fieldNames() and ids(frame) == LIVE
     assert frame.count() == len(LIVE)
@@ -407,11 +409,11 @@ def test_a_frame_returns_live_rows_in_the_schemas_columns_and_filters_are_pushed
     plan = java_frame(query).queryExecution().toString()
     assert plan.count("ReadSchema: struct<id:bigint,s:string") == 1
     assert "Join" not in plan and "Union" not in plan
-    assert merged.files.kept[-1] == [3, 4, 5, 6]
+    assert merged.files.pruned_lists[-1] == [3, 4, 5, 6]
     assert Leaf("id", ">=", 35) in set(leaves(merged.files.calls[-1][1]))
 
 
-def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark, tmp_path):
+def test_long_file_lists_are_sent_in_a_temporary_file_that_is_removed(spark, tmp_path):
     table = Table([rows_file(tmp_path, 0)] * 1_000, prune=False)
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
     assert len(frame.inputFiles()) == 1  # distinct names
@@ -432,7 +434,7 @@ def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark, tmp_p
         ),
     ],
 )
-def test_an_accelerator_that_would_return_dead_rows_is_refused(setting, value):
+def test_an_accelerator_that_would_return_deleted_rows_is_refused(setting, value):
     class Conf:
         def get(self, name, default):
             return value if name == setting else default
@@ -442,10 +444,10 @@ def test_an_accelerator_that_would_return_dead_rows_is_refused(setting, value):
     assert "scan().to_arrow()" in str(caught.value)
 
 
-# --- trouble, threads, garbage ---------------------------------------------------------------------------------------
+# --- errors and garbage collection ---------------------------------------------------------------------------------------
 
 
-def test_a_failing_planner_costs_a_warning_and_no_rows(spark, table, tmp_path):
+def test_a_planner_that_fails_on_filters_causes_a_warning_and_loses_no_rows(spark, table, tmp_path):
     class Broken(Table):
         def list(self, query, predicate, rows=None):
             if predicate != And(()):
@@ -457,13 +459,13 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(spark, table, tmp_path):
         assert ids(frame.where("id > 35")) == [36, 37, 38, 39]
 
 
-def test_a_question_of_the_optimizer_that_fails_is_logged(caplog):
+def test_a_failed_request_of_the_optimizer_is_logged(caplog):
     with caplog.at_level(logging.DEBUG, logger="mdt.plan"):
         assert file_index._answer_question({"planner": -1}) is None
     assert "a question of Spark's optimizer has no answer: KeyError: -1" in caplog.text
 
 
-def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(spark, tmp_path):
+def test_a_planner_that_cannot_list_files_fails_the_query_with_its_own_message(spark, tmp_path):
     class Lost(file_index.Lister):
         def list(self, query, predicate, rows=None):
             raise RuntimeError("the table is gone")
@@ -473,7 +475,7 @@ def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(spark,
         frame.collect()
 
 
-def test_dead_frames_free_their_listers_and_release_their_keys(spark, table, tmp_path):
+def test_collected_frames_free_their_listers_and_release_their_keys(spark, table, tmp_path):
     class Tracked(Table):
         alive = 0
 

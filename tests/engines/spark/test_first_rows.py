@@ -1,4 +1,4 @@
-"""ORDER BY … LIMIT, LIMIT, and count, min and max: same rows, few files or none."""
+"""ORDER BY … LIMIT, LIMIT, and count, min and max return the same rows and read few files or none."""
 
 import math
 
@@ -14,7 +14,7 @@ FILES, ROWS = 8, 40
 
 def rows(file):
     ids = list(range(file * ROWS, (file + 1) * ROWS))
-    long = "x" * 70  # longer than bounds are
+    long = "x" * 70  # longer than stored bounds
     fares = [float("nan") if file == 7 and i % 5 == 0 else float(i) for i in ids]
     moments = [None if i % 6 == 0 else i for i in ids]
     columns = {
@@ -31,8 +31,8 @@ def rows(file):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Eight files in the order of every column; two rows of the last and one of the third have
-    died.
+    """Eight files in the order of every column. Two rows of the last file and one of the third are
+    deleted.
     """
     path = tmp_path_factory.mktemp("first") / "t"
     table = stored(path, rows(0), options={"mdt.services.auto": "false"})
@@ -49,13 +49,15 @@ def ordered(spark, table):
         yield session
 
 
-def both(spark, query):
-    """Return the rows of a query, which those of plain rows are, too, and how many files it read."""
+def assert_same_as_plain(spark, query):
+    """Return the rows of a query and the number of files that it read. Asserts that the same query
+    on plain rows returns the same.
+    """
     frame = spark.sql(query.format("ordered"))
     expected = spark.sql(query.format("plain"))
-    found, files = run(frame)
-    assert str(found) == str(expected.collect()) and frame.columns == expected.columns
-    return found, sum(files)
+    rows, files = run(frame)
+    assert str(rows) == str(expected.collect()) and frame.columns == expected.columns
+    return rows, sum(files)
 
 
 TOP = cases(
@@ -96,9 +98,9 @@ FIRST = "select id, cast(fare as string) f, name from {{}} order by {} limit 7"
 @pytest.mark.parametrize(
     ("query", "most"), [*((FIRST.format(order), most) for order, most in TOP), *AROUND]
 )
-def test_the_first_rows_are_those_of_all_rows(ordered, query, most):
-    """``most``: so many files are read, at most."""
-    assert both(ordered, query)[1] <= int(most)
+def test_order_by_with_limit_reads_few_files_and_returns_the_first_rows(ordered, query, most):
+    """``most``: the maximum number of files that are read."""
+    assert assert_same_as_plain(ordered, query)[1] <= int(most)
 
 
 LIMITS = cases(
@@ -115,12 +117,12 @@ LIMITS = cases(
 
 
 @pytest.mark.parametrize(("query", "number", "most"), LIMITS)
-def test_a_limit_reads_files_with_enough_rows(ordered, query, number, most):
-    found, files = run(ordered.sql(query))
-    assert len(found) == int(number) and sum(files) <= int(most)
+def test_a_limit_reads_only_files_with_enough_rows(ordered, query, number, most):
+    rows, files = run(ordered.sql(query))
+    assert len(rows) == int(number) and sum(files) <= int(most)
 
 
-TOLD = lines(
+FROM_METADATA = lines(
     """
     select count(*) from {}
     select count(1), count(id), count(day) from {}
@@ -137,7 +139,7 @@ TOLD = lines(
     select count(*), min(id) from {} where rand() < 0.5 and id < 0
     """
 )
-READ = lines(
+FROM_ROWS = lines(
     """
     select min(day), max(price), max(at) from {}
     select max(name) from {}
@@ -155,43 +157,47 @@ READ = lines(
     select count(*), min(id) from {} where id % 2 = 0
     """
 )
-"""Totals that metadata know, also of conditions that take whole files, and totals of rows."""
+"""FROM_METADATA: totals that come from metadata, also with conditions that select whole files.
+FROM_ROWS: totals that need rows.
+"""
 
 
 @pytest.mark.parametrize(
-    ("query", "is_told"), [*((q, True) for q in TOLD), *((q, False) for q in READ)]
+    ("query", "is_told"), [*((q, True) for q in FROM_METADATA), *((q, False) for q in FROM_ROWS)]
 )
-def test_totals_are_those_of_the_rows(ordered, query, is_told):
-    assert (not both(ordered, query)[1]) == is_told
+def test_totals_come_from_metadata_where_possible_and_equal_those_of_the_rows(
+    ordered, query, is_told
+):
+    assert (not assert_same_as_plain(ordered, query)[1]) == is_told
 
 
-def test_a_count_is_of_the_version_that_the_rest_of_the_query_reads(ordered, tmp_path):
+def test_a_count_uses_the_version_that_the_rest_of_the_query_reads(ordered, tmp_path):
     table = stored(tmp_path / "t", rows(0))
     frame = mdt.read(ordered, table.path)
     frame.createOrReplaceTempView("growing")
     assert frame.count() == ROWS
-    both = ordered.sql("select (select count(*) from growing) n, count(name) m from growing")
+    counts = ordered.sql("select (select count(*) from growing) n, count(name) m from growing")
     table.bulk_insert(rows(1))
     assert frame.count() == 2 * ROWS and mdt.read(ordered, table.path, as_of=1).count() == ROWS
-    assert both.collect()[0] in [(n, n) for n in (ROWS, 2 * ROWS)]
+    assert counts.collect()[0] in [(n, n) for n in (ROWS, 2 * ROWS)]
     ordered.catalog.dropTempView("growing")
 
 
-def test_totals_ask_python_and_run_no_job(ordered):
+def test_totals_from_metadata_are_local_rows_and_run_no_job(ordered):
     frame = ordered.sql("select count(*), min(id) from ordered")
     frame.collect()
     assert [node.nodeName() for node in nodes(frame)] == ["LocalTableScan"]
 
 
 @pytest.mark.parametrize("what", ["none", "joins"])
-def test_a_session_can_do_without(ordered, table, what):
+def test_a_session_can_switch_these_optimizations_off(ordered, table, what):
     with settings(ordered, {"spark.mdt.optimize": what}):
         frame = mdt.read(ordered, table.path)
         for query in (frame.orderBy("id").limit(3), frame.selectExpr("count(*)")):
             assert sum(run(query)[1]) == FILES
 
 
-def test_an_unknown_name_is_refused(ordered, table):
+def test_an_unknown_name_in_spark_mdt_optimize_is_refused(ordered, table):
     with (
         settings(ordered, {"spark.mdt.optimize": "tops"}),
         pytest.raises(mdt.errors.Invalid, match="top"),
@@ -200,7 +206,7 @@ def test_an_unknown_name_is_refused(ordered, table):
 
 
 @pytest.mark.parametrize("optimize", ["all", "top", "top, totals"])
-def test_rows_are_counted_that_fulfil_every_condition(ordered, table, optimize):
+def test_a_limit_counts_only_rows_that_satisfy_every_condition(ordered, table, optimize):
     with settings(ordered, {"spark.mdt.optimize": optimize}):
         frame = mdt.read(ordered, table.path)
     query = "select id from {t} where id >= (select max(id) - 9 from {t}) limit 5"
@@ -208,19 +214,19 @@ def test_rows_are_counted_that_fulfil_every_condition(ordered, table, optimize):
 
 
 @pytest.mark.parametrize("order", ["x desc", "x", "x desc nulls first", "x nulls last"])
-def test_the_first_rows_may_be_infinite_or_no_numbers(ordered, tmp_path, order):
+def test_the_first_rows_are_right_with_infinities_nan_and_nulls(ordered, tmp_path, order):
     inf, nan = math.inf, math.nan
     table = None
     for file, values in enumerate([[inf, 1.0], [inf], [-inf], [None, 1.5], [nan], [-inf, nan]]):
         columns = {"x": pa.array(values, pa.float64()), "y": pa.array(values, pa.float32())}
-        given = pa.table({"id": [10 * file + i for i in range(len(values))], **columns})
+        data = pa.table({"id": [10 * file + i for i in range(len(values))], **columns})
         if table is None:
             options = {"mdt.small.file.bytes": 0}
-            table = mdt.create(tmp_path / "t", given.schema, "id", options=options)
-        table.insert(given)
+            table = mdt.create(tmp_path / "t", data.schema, "id", options=options)
+        table.insert(data)
     frames = (mdt.read(ordered, table.path), ordered.createDataFrame(table.scan().to_arrow()))
     for limit in (1, 2, 3, 6):
         wide = f"select x from {{t}} order by {order} limit {limit}"
         for query in (wide, wide.replace("x", "y")):
-            found, expected = (str(ordered.sql(query, t=frame).collect()) for frame in frames)
-            assert found == expected, query
+            ours, expected = (str(ordered.sql(query, t=frame).collect()) for frame in frames)
+            assert ours == expected, query

@@ -1,8 +1,8 @@
-"""Filters on floating point columns give the same rows on Spark, in process, and on rows that no
-file holds: both zeros, NaN and infinities.
+"""Filters on floating point columns return the same rows on Spark, in process, and on rows that are
+not stored in files: both zeros, NaN and infinities.
 
-parquet-java decides by row group and page whether a filter can hold, with bits where SQL has
-values: -0.0 equals 0.0.
+parquet-java decides for each row group and page whether a filter can match. It compares bits, where
+SQL compares values: -0.0 equals 0.0.
 """
 
 import itertools
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
     ]
 )
 PATHS = {"d": "D", "f": "F", "st.d": "D", "st.f": "F", "st.n.d": "D"}
-"""Columns that are filtered, with the suffix of their type's literals."""
+"""Filtered columns, each with the suffix of literals of its type."""
 KINDS = {
     "neg": [-0.0],
     "pos": [0.0],
@@ -47,7 +47,7 @@ KINDS = {
     "nulls": [None],
     "plain": [1.5, 2.5],
 }
-"""What the files of a partition hold, so that row groups can be skipped by what they lack."""
+"""Values in the files of each partition, so that row groups can be skipped."""
 LITERALS = ("0.0", "-0.0", "double('NaN')", "double('infinity')", "-1e0")
 OPERATORS = lines(
     """
@@ -68,30 +68,31 @@ OPERATORS = lines(
 
 
 def rows(repeat, spread=0.0):
-    """Return rows of every kind, ``repeat`` of each value; ``spread``: a step between plain values,
-    so that there are many.
+    """Return rows of every kind, ``repeat`` for each value.
+
+    ``spread``: step between plain values, so that there are many distinct ones.
     """
-    found = []
+    items = []
     for kind, values in KINDS.items():
         for i, value in itertools.product(range(repeat), values):
             x = value + i * spread if value and not math.isnan(value) else value
             nested = {"st": {"d": x, "f": x, "n": {"d": x}}, "l": [x], "m": [("k", x)]}
-            found.append({"id": len(found), "p": kind, "d": x, "f": x, **nested, "ls": [{"d": x}]})
-    return pa.Table.from_pylist(found, SCHEMA)
+            items.append({"id": len(items), "p": kind, "d": x, "f": x, **nested, "ls": [{"d": x}]})
+    return pa.Table.from_pylist(items, SCHEMA)
 
 
 def in_spark(spark, rows, wheres):
-    """Return the ids that each filter finds.  Together in a union: the filters are pushed down as
-    in queries of their own.
+    """Return the ids that each filter finds. The queries are joined by UNION ALL. Filters are
+    pushed down as in separate queries.
     """
     rows.createOrReplaceTempView("floats")
-    found = [[] for _ in wheres]
+    ids_of_filters = [[] for _ in wheres]
     numbered = [f"select {q} q, id from floats where {where}" for q, where in enumerate(wheres)]
     for start in range(0, len(wheres), 30):
         parts = numbered[start : start + 30]
         for q, id in spark.sql(" union all ".join(parts)).collect():
-            found[q].append(id)
-    return [sorted(ids) for ids in found]
+            ids_of_filters[q].append(id)
+    return [sorted(ids) for ids in ids_of_filters]
 
 
 def filters(paths, templates, literals):
@@ -102,18 +103,20 @@ def filters(paths, templates, literals):
 
 
 def assert_right(spark, table, held, wheres):
-    """Assert that every filter finds, on Spark and in process, what Spark finds in ``held``."""
+    """Assert that every filter finds, on Spark and in process, the rows that Spark finds in
+    ``held``.
+    """
     expected = in_spark(spark, spark.createDataFrame(held), wheres)
     assert any(expected)
-    found = in_spark(spark, mdt.read(spark, table.path), wheres)
-    for where, ours, wanted in zip(wheres, found, expected, strict=True):
-        assert ours == wanted, where
-        assert sorted(table.scan(where, ["id"]).to_arrow()["id"].to_pylist()) == wanted, where
+    on_spark = in_spark(spark, mdt.read(spark, table.path), wheres)
+    for where, ours, right in zip(wheres, on_spark, expected, strict=True):
+        assert ours == right, where
+        assert sorted(table.scan(where, ["id"]).to_arrow()["id"].to_pylist()) == right, where
 
 
 def dictionaries(path):
-    """Return the leaves of floats that have a dictionary in a base file below ``path``."""
-    found = set()
+    """Return the floating point leaves that have a dictionary in a base file below ``path``."""
+    leaves = set()
     for file in path.rglob("*.parquet"):
         if ".hoodie" in file.parts:
             continue
@@ -122,8 +125,8 @@ def dictionaries(path):
         for group, column in places:
             chunk = metadata.row_group(group).column(column)
             if chunk.physical_type in ("FLOAT", "DOUBLE") and chunk.has_dictionary_page:
-                found.add(chunk.path_in_schema)
-    return found
+                leaves.add(chunk.path_in_schema)
+    return leaves
 
 
 EVERY = (tuple(PATHS), tuple(OPERATORS), LITERALS)
@@ -133,8 +136,8 @@ SOME = (
     ("0.0", "-0.0"),
 )
 SHAPES = list(itertools.product(("lz4", "snappy", "zstd", "uncompressed"), (3, 2100), (0.0, 0.5)))
-"""Codec, rows of each value, step.  Few rows are one page, without a page index; many of few values
-are what dictionaries pay for.
+"""Codec, rows for each value, step between values. Few rows make one page without a page index.
+Many rows with few values make dictionaries worthwhile.
 """
 
 
@@ -146,29 +149,29 @@ are what dictionaries pay for.
         *(pytest.param(*shape, EVERY, marks=pytest.mark.nightly) for shape in SHAPES),
     ],
 )
-def test_zeros_nan_and_infinities_are_found_whatever_pages_hold_them(
+def test_filters_find_zeros_nan_and_infinities_in_every_layout_of_pages(
     spark, tmp_path, codec, repeat, spread, wheres
 ):
-    held = rows(repeat, spread)
+    data = rows(repeat, spread)
     options = {"mdt.compression": codec}
-    table = stored(tmp_path / "t", held, partition_by="p", options=options)
-    table.upsert(held.filter(pa.array([i % 7 == 0 for i in range(len(held))])))
+    table = stored(tmp_path / "t", data, partition_by="p", options=options)
+    table.upsert(data.filter(pa.array([i % 7 == 0 for i in range(len(data))])))
     assert any(".log." in name for name in table.files()["name"].to_pylist())
     assert dictionaries(tmp_path) == set()
-    assert_right(spark, table, held, list(filters(*wheres)))
+    assert_right(spark, table, data, list(filters(*wheres)))
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("wheres", [SOME, pytest.param(EVERY, marks=pytest.mark.nightly)])
-def test_files_that_have_dictionaries_of_floats_are_read_right_too(
+def test_filters_are_right_on_files_with_dictionaries_of_floats(
     spark, tmp_path, monkeypatch, wheres
 ):
-    def some(table):
+    def all_but_booleans(table):
         leaves = leaf_columns(table.schema)
         return {leaf.path: 0.0 for leaf in leaves if not pa.types.is_boolean(leaf.type)}
 
-    monkeypatch.setattr(base_file, "_repetitive", some)
-    held = rows(3)
-    table = stored(tmp_path / "t", held, partition_by="p")
+    monkeypatch.setattr(base_file, "_repetitive", all_but_booleans)
+    data = rows(3)
+    table = stored(tmp_path / "t", data, partition_by="p")
     assert {"d", "f", "st.n.d", "l.list.element"} <= dictionaries(tmp_path)
-    assert_right(spark, table, held, list(filters(*wheres)))
+    assert_right(spark, table, data, list(filters(*wheres)))

@@ -1,5 +1,5 @@
-"""``spark.read.format("mdt")`` and tables of Spark's catalog read what ``mdt.read`` reads, by the
-same scan.
+"""``spark.read.format("mdt")`` and tables of Spark's catalog read the same rows as ``mdt.read``, by
+the same scan.
 """
 
 import pyarrow as pa
@@ -15,27 +15,27 @@ from mdt.errors import Unsupported
 
 OLD = {"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [1.5, 2.5, 3.5]}
 SCHEMA = pa.table(OLD).schema
-NOW = [("a", "Oslo", 9.0), ("c", "Oslo", 3.5)]
-THEN = [("a", "Oslo", 1.5), ("b", "Rome", 2.5), ("c", "Oslo", 3.5)]
+NEWEST = [("a", "Oslo", 9.0), ("c", "Oslo", 3.5)]
+AT_COMMIT_1 = [("a", "Oslo", 1.5), ("b", "Rome", 2.5), ("c", "Oslo", 3.5)]
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """A table whose newest state differs from the one of commit 1 by an update and a delete."""
+    """A table whose newest state differs from commit 1 by an update and a delete."""
     path = tmp_path_factory.mktemp("format") / "t"
-    found = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(city)"])
-    found.upsert(OLD)
-    found.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
-    found.delete({"id": ["b"], "city": ["Rome"]})
-    return found
+    created = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(city)"])
+    created.upsert(OLD)
+    created.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
+    created.delete({"id": ["b"], "city": ["Rome"]})
+    return created
 
 
 def read(spark, table, **options):
     return spark.read.format("mdt").options(**options).load(table.path)
 
 
-def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(named, table):
-    assert tuples(read(named, table)) == NOW
+def test_the_format_uses_the_scan_of_mdt_read_and_prunes_files(named, table):
+    assert tuples(read(named, table)) == NEWEST
     query = read(named, table).where("fare > 5")
     plan = java_frame(query).queryExecution().executedPlan().toString()
     assert "FileScan" in plan and "MdtFileIndex" in plan
@@ -43,23 +43,23 @@ def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(named, ta
     assert tuples(query) == [("a", "Oslo", 9.0)]
 
 
-def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(named, table):
+def test_a_state_is_selected_with_mdt_or_hudi_option_names(named, table):
     instant = str(table.history()["instant"][1])
-    assert tuples(read(named, table, as_of="1")) == THEN
-    assert tuples(read(named, table, **{"as.of.instant": instant})) == THEN
+    assert tuples(read(named, table, as_of="1")) == AT_COMMIT_1
+    assert tuples(read(named, table, **{"as.of.instant": instant})) == AT_COMMIT_1
     assert tuples(read(named, table, query_type="read_optimized")) == tuples(
         mdt.read(named, table.path, query_type="read_optimized")
     )
 
 
-def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(named, table):
+def test_the_option_since_reads_incremental_rows_and_changes(named, table):
     assert tuples(read(named, table, since="1")) == [("a", "Oslo", 9.0)]
     assert tuples(read(named, table, since="1", until="1")) == []
-    hudis = {
+    hudi_options = {
         "hoodie.datasource.query.type": "incremental",
         "hoodie.datasource.read.begin.instanttime": "000",
     }
-    assert tuples(read(named, table, **hudis).where("fare < 5").select("id")) == ["c"]
+    assert tuples(read(named, table, **hudi_options).where("fare < 5").select("id")) == ["c"]
     assert read(named, table, since="0").count() == 2
     changes = read(named, table, since="1", changes="all").select("_change", "id", "fare")
     assert tuples(changes.where("id <> 'b'")) == [
@@ -69,9 +69,9 @@ def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(named, table
 
 
 def refusal(frame):
-    with pytest.raises(PySparkException) as refused:
+    with pytest.raises(PySparkException) as error:
         frame()
-    return str(refused.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -92,41 +92,43 @@ def refusal(frame):
         ({"as_of": "77"}, "no commit 77"),
     ],
 )
-def test_what_options_cannot_mean_is_refused_with_what_they_could(named, table, options, reason):
+def test_invalid_options_are_refused_with_an_explanation(named, table, options, reason):
     with pytest.raises(PySparkException, match=f"(?s){reason}"):
         read(named, table, **options)
 
 
-def test_no_table_and_other_columns_are_refused(named, table, tmp_path):
+def test_missing_tables_missing_paths_several_paths_and_a_schema_are_refused(
+    named, table, tmp_path
+):
     assert "is not an mdt table" in refusal(lambda: named.read.format("mdt").load(str(tmp_path)))
     assert "the path of the table is missing" in refusal(lambda: named.read.format("mdt").load())
     assert "name one table" in refusal(lambda: named.read.format("mdt").load(["/a", "/b"]))
-    some = named.read.schema("id string").format("mdt")
-    assert "remove the schema" in refusal(lambda: some.load(table.path))
+    reader = named.read.schema("id string").format("mdt")
+    assert "remove the schema" in refusal(lambda: reader.load(table.path))
 
 
-def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(named, tmp_path):
-    own = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
-    own.upsert(OLD)
-    named.sql(f"create table trips using mdt location '{own.path}'")
+def test_a_catalog_table_follows_commits_and_a_query_may_select_a_state(named, tmp_path):
+    trips = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
+    trips.upsert(OLD)
+    named.sql(f"create table trips using mdt location '{trips.path}'")
     assert tuples(named.sql("select * from trips with (as_of = '0')")) == []
-    assert tuples(named.table("trips")) == THEN
-    own.delete({"id": ["b"]})
-    own.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
-    assert tuples(named.sql("select * from trips")) == NOW
+    assert tuples(named.table("trips")) == AT_COMMIT_1
+    trips.delete({"id": ["b"]})
+    trips.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
+    assert tuples(named.sql("select * from trips")) == NEWEST
     assert tuples(named.sql("select * from trips with (as_of = '1') where fare < 2")) == [
         ("a", "Oslo", 1.5)
     ]
-    assert tuples(named.sql("select * from trips")) == NOW
+    assert tuples(named.sql("select * from trips")) == NEWEST
     assert "since is not supported for catalog tables" in refusal(
         lambda: named.sql("select * from trips with (since = '1')").collect()
     )
-    own.alter(add={"n": pa.int64()})
+    trips.alter(add={"n": pa.int64()})
     named.sql("refresh table trips")
     assert named.table("trips").columns == ["id", "city", "fare", "n"]
 
 
-def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(named, table):
+def test_a_range_of_commits_can_be_a_view_but_not_a_catalog_table(named, table):
     named.sql(
         f"create or replace temporary view format_late using mdt options (path '{table.path}',"
         " since '1')"
@@ -136,7 +138,7 @@ def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(named, tab
     assert "CREATE TEMPORARY VIEW" in refusal(lambda: named.table("ranged").collect())
 
 
-def test_a_session_whose_class_loader_is_not_sparks_is_refused_by_name_and_read_without(
+def test_enable_refuses_a_session_with_an_unknown_class_loader_but_mdt_read_works(
     spark, table, monkeypatch
 ):
     class Unknown:
@@ -144,7 +146,7 @@ def test_a_session_whose_class_loader_is_not_sparks_is_refused_by_name_and_read_
             return False
 
     monkeypatch.setattr(source, "factory_of", lambda context: Unknown())
-    other = spark.newSession()
+    new_session = spark.newSession()
     with pytest.raises(Unsupported, match="class loader"):
-        mdt.spark.enable(other)
-    assert tuples(mdt.read(other, table.path)) == NOW
+        mdt.spark.enable(new_session)
+    assert tuples(mdt.read(new_session, table.path)) == NEWEST

@@ -1,5 +1,5 @@
-"""``df.write.format("mdt")``, ``saveAsTable`` and INSERT write what ``upsert`` and the others of a
-table write; hudi-rs reads the same.
+"""``df.write.format("mdt")``, ``saveAsTable`` and INSERT write the same as ``upsert`` and the other
+methods of a table. hudi-rs reads the same rows.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ import mdt.spark
 from mdt.errors import Invalid
 
 TABLES = ("format_trips", "format_rides", "format_made", "format_saved")
-HUDIS = {
+HUDI_OPTIONS = {
     "hoodie.table.name": "t",
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.partitionpath.field": "city",
@@ -30,7 +30,7 @@ HUDIS = {
     "hoodie.datasource.write.payload.class": "DefaultHoodieRecordPayload",
     "hoodie.datasource.hive_sync.enable": "false",
 }
-OURS = {
+MDT_OPTIONS = {
     "key": "id",
     "partition_by": "city",
     "ordering": "ts",
@@ -60,17 +60,19 @@ def save(rows, path, mode="append", **options):
 
 
 def read(path):
-    """Return the rows, which hudi-rs reads, too, and in which a check finds nothing."""
+    """Return the rows of a table. Asserts that hudi-rs reads the same rows and that a check finds
+    no problems.
+    """
     table = mdt.open(path)
-    found = table.scan().to_arrow()
-    assert bag(found) == bag(hudi_table(path, table.schema))
+    rows = table.scan().to_arrow()
+    assert bag(rows) == bag(hudi_table(path, table.schema))
     assert not table.check().problems
-    return sorted((row["id"], row["city"], row["ts"]) for row in found.to_pylist())
+    return sorted((row["id"], row["city"], row["ts"]) for row in rows.to_pylist())
 
 
-def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named, tmp_path):
+def test_save_modes_have_their_usual_meaning_and_append_runs_the_operation(named, tmp_path):
     path = tmp_path / "t"
-    save(frame(named, A, B), path, "errorifexists", **OURS)
+    save(frame(named, A, B), path, "errorifexists", **MDT_OPTIONS)
     definition = mdt.open(path).definition
     assert (definition.key, definition.partition_by, definition.ordering) == (
         ("id",),
@@ -79,14 +81,14 @@ def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named, t
     )
     assert len(definition.indexes) == 2
     with pytest.raises(PySparkException, match="a table already exists at "):
-        save(frame(named, C), path, "errorifexists", **OURS)
-    save(frame(named, C), path, "ignore", **OURS)
+        save(frame(named, C), path, "errorifexists", **MDT_OPTIONS)
+    save(frame(named, C), path, "ignore", **MDT_OPTIONS)
     assert read(path) == [A, B]
     save(frame(named, ("a", "Oslo", 2), C), path)
     save(
         frame(named, ("a", "Oslo", 3)),
         path,
-        **HUDIS,
+        **HUDI_OPTIONS,
         **{"hoodie.datasource.write.operation": "upsert"},
     )
     save(frame(named, B), path, operation="delete")
@@ -94,7 +96,7 @@ def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named, t
     save(frame(named, B), path, operation="insert_overwrite")
     save(frame(named, ("d", "Oslo", 1)), path, operation="insert_overwrite")
     assert read(path) == [B, ("d", "Oslo", 1)]
-    save(frame(named, C), path, "overwrite", **OURS)
+    save(frame(named, C), path, "overwrite", **MDT_OPTIONS)
     assert read(path) == [C]
     assert mdt.open(path).history()["operation"].to_pylist() == [
         "create",
@@ -108,12 +110,12 @@ def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named, t
     ]
 
 
-def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(named, tmp_path):
+def test_a_table_is_created_with_hudi_option_names_and_written_in_tasks(named, tmp_path):
     path = tmp_path / "t"
-    save(frame(named, A, B), path, **HUDIS, **{"mdt.spark.local.bytes.max": "0"})
+    save(frame(named, A, B), path, **HUDI_OPTIONS, **{"mdt.spark.local.bytes.max": "0"})
     assert read(path) == [A, B]
-    found = mdt.open(path).definition
-    assert (found.name, found.key, found.partition_by, found.ordering) == (
+    definition = mdt.open(path).definition
+    assert (definition.name, definition.key, definition.partition_by, definition.ordering) == (
         "t",
         ("id",),
         ("city",),
@@ -122,22 +124,22 @@ def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(named, t
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore"])
-def test_a_first_write_that_failed_can_be_run_again(named, tmp_path, mode):
+def test_a_failed_first_write_can_be_run_again(named, tmp_path, mode):
     path = tmp_path / "t"
     rows = frame(named, A, B)
     with pytest.raises(PySparkException, match="null"):
-        save(rows.withColumn("id", sf.when(col("id") != "b", col("id"))), path, mode, **OURS)
+        save(rows.withColumn("id", sf.when(col("id") != "b", col("id"))), path, mode, **MDT_OPTIONS)
     with pytest.raises(PySparkException, match="the table has key = id, not city"):
         save(rows, path, mode, key="city")
     mdt.open(path).abort()
-    save(rows, path, mode, **OURS)
+    save(rows, path, mode, **MDT_OPTIONS)
     assert read(path) == [A, B]
     mdt.open(path).truncate()
     if mode == "ignore":
-        save(frame(named, C), path, mode, **OURS)
+        save(frame(named, C), path, mode, **MDT_OPTIONS)
     else:
         with pytest.raises(PySparkException, match="a table already exists at "):
-            save(frame(named, C), path, mode, **OURS)
+            save(frame(named, C), path, mode, **MDT_OPTIONS)
     assert not read(path)
 
 
@@ -160,7 +162,7 @@ def test_a_first_write_that_failed_can_be_run_again(named, tmp_path, mode):
         ("overwrite", {"operation": "delete"}, "append.* for this operation"),
     ],
 )
-def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_written(
+def test_options_that_contradict_the_table_or_mode_are_refused_and_write_nothing(
     named,
     tmp_path_factory,
     mode,
@@ -169,7 +171,7 @@ def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_writt
 ):
     path = tmp_path_factory.getbasetemp() / "refusals" / "t"
     if not path.exists():
-        save(frame(named, A), path, **OURS)
+        save(frame(named, A), path, **MDT_OPTIONS)
     with pytest.raises(PySparkException, match=f"(?s){reason}"):
         save(frame(named, A), path, mode, **options)
     assert len(mdt.open(path).history()) == 2
@@ -179,44 +181,46 @@ def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(named, tmp_path):
     with pytest.raises(PySparkException, match=r"hoodie\.datasource\.write\.recordkey\.field"):
         save(frame(named, A), tmp_path / "t")
     with pytest.raises(PySparkException, match="no table at"):
-        save(frame(named, A), tmp_path / "t", operation="delete", **OURS)
+        save(frame(named, A), tmp_path / "t", operation="delete", **MDT_OPTIONS)
     assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 26])
-def test_a_first_overwrite_that_fails_leaves_what_was_there_before(named, tmp_path, local_bytes):
+def test_a_failed_first_overwrite_leaves_existing_files_and_no_table(named, tmp_path, local_bytes):
     failing = named.range(9).selectExpr(
         "string(id) id", "'Oslo' city", "if(id < 8, id, bigint(raise_error('late'))) ts"
     )
-    kept = tmp_path / "t/.note"
-    kept.parent.mkdir()
-    kept.touch()
+    note = tmp_path / "t/.note"
+    note.parent.mkdir()
+    note.touch()
     with settings(named, {"spark.mdt.spark.local.bytes.max": str(local_bytes)}):
         with pytest.raises(PySparkException, match="late"):
-            save(failing, tmp_path / "t", "overwrite", **OURS)
-        assert list((tmp_path / "t").rglob("*")) == [kept]
+            save(failing, tmp_path / "t", "overwrite", **MDT_OPTIONS)
+        assert list((tmp_path / "t").rglob("*")) == [note]
         for mode in ("errorifexists", "ignore", "overwrite"):
             with pytest.raises(PySparkException, match="late"):
-                failing.write.format("mdt").mode(mode).options(**OURS).saveAsTable("format_saved")
-        frame(named, A).write.format("mdt").options(**OURS).saveAsTable("format_saved")
+                failing.write.format("mdt").mode(mode).options(**MDT_OPTIONS).saveAsTable(
+                    "format_saved"
+                )
+        frame(named, A).write.format("mdt").options(**MDT_OPTIONS).saveAsTable("format_saved")
         assert named.table("format_saved").count() == 1
 
 
-def test_a_first_overwrite_that_fails_leaves_what_others_have_committed(
+def test_a_failed_first_overwrite_keeps_rows_that_others_have_committed(
     named, tmp_path, monkeypatch
 ):
-    def beside(table, rows, **more):
+    def insert_and_fail(table, rows, **more):
         mdt.open(table.path).insert([dict(zip(("id", "city", "ts"), B, strict=True))])
         raise Invalid("full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mdt.Table, "insert_overwrite_table", beside)
+        patch.setattr(mdt.Table, "insert_overwrite_table", insert_and_fail)
         with pytest.raises(PySparkException, match="full"):
-            save(frame(named, A), tmp_path / "t", "overwrite", **OURS)
+            save(frame(named, A), tmp_path / "t", "overwrite", **MDT_OPTIONS)
     assert read(tmp_path / "t") == [B]
 
 
-def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(named, tmp_path):
+def test_upserts_may_add_columns_or_keep_values_of_missing_columns(named, tmp_path):
     path = tmp_path / "t"
     save(frame(named, A), path, key="id")
     save(frame(named, B).selectExpr("*", "1.5D fare"), path, mergeSchema="true")
@@ -232,7 +236,7 @@ def table_path(spark, name):
     return str(Path(spark.conf.get("spark.sql.warehouse.dir", "")) / name).replace("file:", "")
 
 
-def test_tables_of_the_catalog_take_inserts_and_overwrites(named):
+def test_catalog_tables_accept_inserts_and_overwrites(named):
     frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable(
         "format_trips"
     )
@@ -255,7 +259,7 @@ def test_tables_of_the_catalog_take_inserts_and_overwrites(named):
     assert read(path) == [("d", "Oslo", 2)]
 
 
-def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused(
+def test_statements_that_would_change_the_directory_of_a_catalog_table_are_refused(
     named,
 ):
     frame(named, A, B).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable(
@@ -273,7 +277,7 @@ def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused
     assert read(table_path(named, "format_trips")) == [A, B]
 
 
-def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(
+def test_save_as_table_checks_partitions_and_refuses_unsupported_options(
     named,
 ):
     def save(mode, by, **options):
@@ -312,14 +316,14 @@ def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(
     assert read(path) == [A, B]
 
 
-def test_a_table_is_not_dropped_for_rows_that_are_read_from_it(named):
+def test_save_as_table_with_rows_of_the_same_table_is_refused(named):
     frame(named, A, B).write.format("mdt").option("key", "id").saveAsTable("format_trips")
     path = table_path(named, "format_trips")
     rows = named.read.format("mdt").load(path)
     rows.createOrReplaceTempView("by_path")
     in_subquery = named.sql("select 'c' id, 'Rome' city, (select max(ts) from by_path) ts")
-    for each in (rows, in_subquery):
-        writer = each.write.format("mdt").mode("overwrite").option("key", "id")
+    for frame_of_table in (rows, in_subquery):
+        writer = frame_of_table.write.format("mdt").mode("overwrite").option("key", "id")
         with pytest.raises(PySparkException, match="would drop the table before it reads them"):
             writer.saveAsTable("format_trips")
         assert read(path) == [A, B]
@@ -332,24 +336,24 @@ def test_a_table_is_not_dropped_for_rows_that_are_read_from_it(named):
         ("cluster by (ts)", "clusterBy", ("ts",)),
     ],
 )
-def test_buckets_of_spark_and_orders_of_the_catalog_are_refused(named, clause, method, given):
-    refused = f"Unsupported: {clause.partition(' (')[0].upper()}"
+def test_bucket_by_and_cluster_by_are_refused(named, clause, method, given):
+    message = f"Unsupported: {clause.partition(' (')[0].upper()}"
     options = f"using mdt options (key 'id') {clause}"
     for text in (
         f"create table format_made (id string, ts bigint) {options}",
         f"create table format_made {options} as select 'b' id, 1L ts",
     ):
-        with pytest.raises(PySparkException, match=refused):
+        with pytest.raises(PySparkException, match=message):
             sql(named, text)
     writer = getattr(frame(named, A).write.format("mdt"), method)(*given)
-    with pytest.raises(PySparkException, match=refused):
+    with pytest.raises(PySparkException, match=message):
         writer.option("key", "id").saveAsTable("format_made")
     with pytest.raises(PySparkException, match=f"{method} is not supp|not support {method}"):
         writer.save("/nowhere/format_made")
     assert not named.catalog.tableExists("format_made")
 
 
-def test_columns_that_are_not_null_are_required(named, tmp_path):
+def test_not_null_columns_are_required_and_reject_nulls(named, tmp_path):
     options = "using mdt options (key 'id')"
     sql(
         named,
@@ -382,7 +386,7 @@ def test_columns_that_are_not_null_are_required(named, tmp_path):
         save(frame(named, A), tmp_path / "u", key="id", required="town")
 
 
-def test_frames_are_written_to_tables_by_name(named):
+def test_write_to_creates_appends_and_overwrites_tables_by_name(named):
     rows = frame(named, A, B).select("ts", "city", "id")
     rows.writeTo("format_made").using("mdt").option("key", "id").partitionedBy("city").create()
     path = table_path(named, "format_made")
@@ -410,14 +414,14 @@ def test_frames_are_written_to_tables_by_name(named):
     cached.unpersist()
 
 
-def test_properties_of_a_table_say_what_users_of_hudi_say(named):
-    told = (
+def test_create_table_accepts_hudi_names_in_tblproperties(named):
+    clause = (
         "tblproperties (primaryKey = 'id', type = 'mor', preCombineField = 'ts', 'mdt.compression'"
         " = 'zstd', who = 'me')"
     )
     sql(
         named,
-        f"create table format_made (id string, ts bigint, city string) using mdt {told} partitioned"
+        f"create table format_made (id string, ts bigint, city string) using mdt {clause} partitioned"
         " by (city)",
     )
     definition = mdt.open(table_path(named, "format_made")).definition
@@ -429,21 +433,21 @@ def test_properties_of_a_table_say_what_users_of_hudi_say(named):
     assert definition.options["mdt.compression"] == "zstd" and definition.partition_by == ("city",)
     sql(named, "insert into format_made values ('a', 1L, 'Oslo')")
     assert read(table_path(named, "format_made")) == [A]
-    sql(named, f"create table format_trips using mdt {told} as select 'b' id, 1L ts, 'Rome' city")
+    sql(named, f"create table format_trips using mdt {clause} as select 'b' id, 1L ts, 'Rome' city")
     assert mdt.open(table_path(named, "format_trips")).definition.ordering == ("ts",)
 
 
-def test_strings_with_a_collation_are_refused_as_new_columns(named):
+def test_new_columns_with_a_collation_are_refused(named):
     options = "using mdt options (key 'id')"
-    made = "create table format_made"
+    create = "create table format_made"
     for text in (
-        f"{made} (id string, name string collate UNICODE_CI) {options}",
-        f"{made} (id string, s struct<name: string collate UTF8_LCASE>) {options}",
-        f"{made} {options} as select 'b' id, 'Rome' collate UNICODE_CI city",
+        f"{create} (id string, name string collate UNICODE_CI) {options}",
+        f"{create} (id string, s struct<name: string collate UTF8_LCASE>) {options}",
+        f"{create} {options} as select 'b' id, 'Rome' collate UNICODE_CI city",
     ):
         with pytest.raises(PySparkException, match="collation"):
             sql(named, text)
-    sql(named, f"{made} {options} as select 'b' id, 'Rome' city")
+    sql(named, f"{create} {options} as select 'b' id, 'Rome' city")
     with pytest.raises(PySparkException, match="collation"):
         sql(named, "alter table format_made add columns (name string collate UNICODE_CI)")
     sql(named, "insert into format_made select 'c', 'Oslo' collate UNICODE_CI")
@@ -453,7 +457,7 @@ def test_strings_with_a_collation_are_refused_as_new_columns(named):
     assert named.table("format_made").count() == 2
 
 
-def test_a_table_is_created_by_sql_with_columns_or_as_a_query(named, tmp_path):
+def test_sql_creates_a_table_with_columns_or_as_select(named, tmp_path):
     options = "using mdt options (key 'id', ordering 'ts') partitioned by (city)"
     sql(named, f"create table format_made (id string, ts bigint, city string) {options}")
     sql(

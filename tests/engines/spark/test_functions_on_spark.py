@@ -1,5 +1,5 @@
-"""Predicate functions of one's own on Spark: the rows are those of the in-process scan, whatever
-Spark makes of the query.
+"""User-defined predicate functions on Spark: the rows equal those of the scan in process, however
+Spark runs the query.
 """
 
 import math
@@ -76,8 +76,8 @@ def _rows(draw, first, south):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Twelve files from south to north with several row groups each; log files and dead rows in
-    some of them.
+    """Twelve files from south to north with several row groups each. Some have log files and
+    deleted rows.
     """
     draw = random.Random(5)
     options = {"mdt.row.group.rows": 20, "mdt.small.file.bytes": 0}
@@ -97,7 +97,7 @@ def _bag(frame):
 
 
 @pytest.mark.parametrize("where", FILTERS)
-def test_a_scan_on_spark_returns_the_rows_of_the_scan_in_process(table, spark, where):
+def test_a_scan_with_functions_returns_the_same_rows_on_spark_and_in_process(table, spark, where):
     scan = table.scan(where)
     expected = bag(scan.to_arrow())
     frame = scan.to_spark(spark)
@@ -110,16 +110,16 @@ def test_a_scan_on_spark_returns_the_rows_of_the_scan_in_process(table, spark, w
     count("filters with functions of one's own, Spark compared with the scan in process")
 
 
-def test_files_that_the_index_of_a_function_proves_empty_are_not_read_by_spark(table, spark):
+def test_spark_skips_files_that_the_index_of_a_function_prunes(table, spark):
     scan = table.scan(OSLO)
     assert 0 < scan.explain().files_read <= 8 < scan.explain().files_total
-    read = scan.to_spark(spark).select(sf.input_file_name().alias("f")).distinct().count()
-    assert read <= scan.explain().files_read
-    told = {note.index: note for note in scan.explain(spark).indexes}["grid/1(lat, lon)"]
-    assert told.used and told.pruned > 0 and told.row_groups > 0
+    files_read = scan.to_spark(spark).select(sf.input_file_name().alias("f")).distinct().count()
+    assert files_read <= scan.explain().files_read
+    note_of_grid = {note.index: note for note in scan.explain(spark).indexes}["grid/1(lat, lon)"]
+    assert note_of_grid.used and note_of_grid.pruned > 0 and note_of_grid.row_groups > 0
 
 
-def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(table, spark):
+def test_a_frame_is_filtered_by_a_function_as_a_column(table, spark):
     frame = mdt.read(spark, table.path)
     inside = call("within_km", "lat", sf.col("lon"), 59.9, 10.7, 300)
     assert _bag(frame.where(inside)) == bag(table.scan(OSLO).to_arrow())
@@ -138,12 +138,12 @@ def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(table,
         (("within_km", "lat", "lon", "x", 1, 2), "'x' is not of type float"),
     ],
 )
-def test_a_call_that_cannot_be_is_refused(spark, given, told):
+def test_a_call_with_a_wrong_function_or_wrong_arguments_is_refused(spark, given, told):
     with pytest.raises(Invalid, match=told):
         call(*given)  # type: ignore[arg-type]
 
 
-def test_an_index_on_two_columns_is_built_by_spark_and_summarizes_dataframes_that_are_written(
+def test_an_index_on_two_columns_is_built_on_spark_and_updated_by_frame_writes(
     table, spark, tmp_path
 ):
     options = {"mdt.row.group.rows": 20, "mdt.spark.local.bytes.max": 0}

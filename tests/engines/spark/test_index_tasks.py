@@ -1,5 +1,5 @@
-"""Summaries that tasks read prove what the driver would have proved, and the driver then reads none
-of them.
+"""Index summaries read in tasks prune the same files and rows as in the driver, and the driver then
+reads none of them.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -58,8 +58,8 @@ def _rows(first, last, step=7919):
 
 @pytest.fixture
 def table(tmp_path):
-    """Many small files, most of which share summaries with others of their commit; some are
-    dirty.
+    """Many small files. Most share summaries with other files of their commit, and some have
+    deleted rows.
     """
     options = {
         "mdt.max.file.bytes": 4096,
@@ -84,7 +84,7 @@ def table(tmp_path):
 
 @pytest.fixture(autouse=True)
 def prepared(spark, monkeypatch):
-    """Give tasks few summaries each, and spare Spark the compiling, which takes longer than
+    """Give each task few summaries, and switch off code generation, which takes longer than
     running.
     """
     monkeypatch.setattr(index_tasks, "SUMMARIES_PER_TASK", 3)
@@ -97,64 +97,66 @@ def ids(frame):
     return sorted(frame.select("id").toArrow()["id"].to_pylist())
 
 
-def here(table, where):
-    """Return what the process finds without Spark."""
+def ids_in_process(table, where):
+    """Return the ids that the process finds without Spark."""
     return sorted(table.scan(where, columns=["id"]).to_arrow()["id"].to_pylist())
 
 
-def in_tasks(spark, table, where):
-    """Return what tasks find, without the words that say so, which stand behind every index that
-    knows rows.
+def plan_in_tasks(spark, table, where):
+    """Return the plan made in tasks, without the words about tasks in the note of every index that
+    selects rows.
     """
-    found = table.scan(where).explain(spark)
-    told = [note.detail.partition(", read in ") for note in found.indexes]
-    finders = [note.used and note.index.startswith(("bitmap", "text")) for note in found.indexes]
-    answered = where == "n is null" or where.startswith("id in")  # by statistics, by the key index
-    assert [bool(rest) for _, _, rest in told] == finders and any(finders) != answered
-    assert all(rest.endswith((" Spark tasks", "1 Spark task")) for _, _, rest in told if rest)
+    plan = table.scan(where).explain(spark)
+    details = [note.detail.partition(", read in ") for note in plan.indexes]
+    finds_rows = [note.used and note.index.startswith(("bitmap", "text")) for note in plan.indexes]
+    answered = where == "n is null" or where.startswith(
+        "id in"
+    )  # answered by statistics or the key index
+    assert [bool(rest) for _, _, rest in details] == finds_rows and any(finds_rows) != answered
+    assert all(rest.endswith((" Spark tasks", "1 Spark task")) for _, _, rest in details if rest)
     return replace(
-        found,
-        indexes=tuple(replace(n, detail=d[0]) for n, d in zip(found.indexes, told, strict=True)),
+        plan,
+        indexes=tuple(replace(n, detail=d[0]) for n, d in zip(plan.indexes, details, strict=True)),
         caches={},
     )
 
 
 def summary_objects(table):
-    """Return the names of the objects that hold summaries with positions."""
+    """Return the names of the objects that contain summaries with positions."""
     snapshot = table.snapshot()
-    found = set()
+    objects = set()
     for spec in snapshot.definition.indexes:
         if spec.startswith(("bitmap", "text")):
             shards = np.flatnonzero(snapshot.covered_shards(spec))
-            found |= {
+            objects |= {
                 stored.path
                 for stored in snapshot.index_summaries(spec, shards)
                 if isinstance(stored, ObjectRange)
             }
-    return sorted(found)
+    return sorted(objects)
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_tasks_find_the_same_rows_and_say_the_same_as_the_driver(spark, table, where):
+def test_plans_made_in_tasks_equal_plans_of_the_driver(spark, table, where):
     expected = replace(table.scan(where).explain(), caches={})
-    assert in_tasks(spark, table, where) == expected
+    assert plan_in_tasks(spark, table, where) == expected
     frame = table.scan(where, columns=["id"]).to_spark(spark)
-    assert ids(frame) == here(table, where)
+    assert ids(frame) == ids_in_process(table, where)
 
 
-def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(spark, table, monkeypatch):
+def test_a_query_reads_summaries_in_tasks_and_the_driver_reads_none(spark, table, monkeypatch):
     read = []
     original = ObjectReader.read
 
-    def recorded(self, stored, **more):
+    def read_and_record(self, stored, **more):
         read.append(stored.path)
         return original(self, stored, **more)
 
-    monkeypatch.setattr(ObjectReader, "read", recorded)
+    monkeypatch.setattr(ObjectReader, "read", read_and_record)
     objects = set(summary_objects(table))
     view = frames.read(spark, table.metadata)
     view.createOrReplaceTempView("asked")
-    assert len(ids(spark.sql("select id from asked where n = 33"))) == len(here_of(33))
+    assert len(ids(spark.sql("select id from asked where n = 33"))) == len(numbers_with(33))
     assert ids(view.where(match("note", "word77"))) == [
         f"k{i:06}" for i in range(1200) if i * 31 % 400 == 77
     ]
@@ -162,18 +164,18 @@ def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(spark, ta
         i * 31 % 400 == 77 and i * 7919 % 500 > 5 for i in range(1200)
     )
     assert objects and not objects & set(read)
-    few = Metadata(table.metadata.storage, {ALWAYS: 1_000_000})
-    assert len(ids(frames.read(spark, few).where("n = 33"))) == len(here_of(33))
-    assert objects & set(read), "few summaries are read by the driver"
+    driver_metadata = Metadata(table.metadata.storage, {ALWAYS: 1_000_000})
+    assert len(ids(frames.read(spark, driver_metadata).where("n = 33"))) == len(numbers_with(33))
+    assert objects & set(read), "the driver reads the summaries if there are few"
 
 
-def here_of(n):
+def numbers_with(n):
     return [i for i in range(1200) if i * 7919 % 500 == n]
 
 
 @pytest.mark.parametrize("harm", ["damaged", "missing"])
-def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(spark, table, harm):
-    expected = here(table, "n = 33")
+def test_unreadable_summaries_lose_no_rows_and_are_named_in_the_plan(spark, table, harm):
+    expected = ids_in_process(table, "n = 33")
     for name in summary_objects(table)[::2]:
         file = Path(unquote(urlsplit(table.path).path)) / name
         data = file.read_bytes()
@@ -181,39 +183,45 @@ def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(spark, tab
         if harm == "damaged":
             file.write_bytes(bytes(len(data)))
     fresh = mdt.open(table.path, {ALWAYS: 0})
-    told = in_tasks(spark, fresh, "n = 33")
-    assert told == replace(mdt.open(table.path).scan("n = 33").explain(), caches={})
-    assert "damaged" in [note.reason for note in told.indexes]
+    plan = plan_in_tasks(spark, fresh, "n = 33")
+    assert plan == replace(mdt.open(table.path).scan("n = 33").explain(), caches={})
+    assert "damaged" in [note.reason for note in plan.indexes]
     assert ids(frames.read(spark, fresh.metadata).where("n = 33")) == expected
 
 
-def test_a_task_whose_worker_dies_is_run_again(spark, table, monkeypatch):
+def test_a_task_whose_worker_crashes_is_run_again(spark, table, monkeypatch):
     monkeypatch.setattr(index_tasks, "answer", failing_tasks.kills_its_worker)
-    assert in_tasks(spark, table, "n = 33") == replace(table.scan("n = 33").explain(), caches={})
+    assert plan_in_tasks(spark, table, "n = 33") == replace(
+        table.scan("n = 33").explain(), caches={}
+    )
 
 
-def test_a_job_that_fails_leaves_the_work_to_the_driver(spark, table, monkeypatch):
+def test_the_driver_reads_the_summaries_if_the_job_fails(spark, table, monkeypatch):
     monkeypatch.setattr(index_tasks, "answer", failing_tasks.always_fails)
     with pytest.warns(PlannerWarning, match="this executor was lost"):
-        told = table.scan("n = 33").explain(spark)
-    assert told.indexes == table.scan("n = 33").explain().indexes
+        plan = table.scan("n = 33").explain(spark)
+    assert plan.indexes == table.scan("n = 33").explain().indexes
     with pytest.warns(PlannerWarning, match="this executor was lost"):
-        assert ids(frames.read(spark, table.metadata).where("n = 33")) == here(table, "n = 33")
+        assert ids(frames.read(spark, table.metadata).where("n = 33")) == ids_in_process(
+            table, "n = 33"
+        )
 
 
 def test_tasks_open_the_table_at_the_commit_that_the_query_reads(spark, table):
     old = table.metadata.newest()
-    before = here(table, "n = 33")
+    before = ids_in_process(table, "n = 33")
     scan = table.scan("n = 33", columns=["id"])
     table.upsert(_rows(0, 1000, 7))
     table.metadata.compact()
     frame = frames.scan(spark, table.metadata, old, scan.predicate, ["id"])
-    assert ids(frame) == before != here(table, "n = 33")
-    assert ids(frames.read(spark, table.metadata).where("n = 33")) == here(table, "n = 33")
+    assert ids(frame) == before != ids_in_process(table, "n = 33")
+    assert ids(frames.read(spark, table.metadata).where("n = 33")) == ids_in_process(
+        table, "n = 33"
+    )
 
 
-def test_jobs_start_wherever_spark_plans_a_scan(spark, table):
-    """In threads of broadcasts and of subqueries, in several queries at a time, before and after
+def test_index_jobs_run_in_every_thread_in_which_spark_plans_a_scan(spark, table):
+    """In threads of broadcasts and subqueries, in several queries at a time, before and after
     adaptive execution.
     """
     frames.read(spark, table.metadata).createOrReplaceTempView("busy")
@@ -229,15 +237,17 @@ def test_jobs_start_wherever_spark_plans_a_scan(spark, table):
         ),
     ]
     expected = [20 < i * 7919 % 500 < 40 for i in range(1200)]
-    found = [ids(spark.sql(text)) for text in texts]
+    ids_of_queries = [ids(spark.sql(text)) for text in texts]
     assert (
-        found[0] == [f"k{i:06}" for i, hit in enumerate(expected) if hit] and found[1] and found[2]
+        ids_of_queries[0] == [f"k{i:06}" for i, hit in enumerate(expected) if hit]
+        and ids_of_queries[1]
+        and ids_of_queries[2]
     )
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda text: ids(spark.sql(text)), texts * 2)) == found * 2
+        assert list(pool.map(lambda text: ids(spark.sql(text)), texts * 2)) == ids_of_queries * 2
 
 
-def test_an_index_that_a_worker_lacks_proves_nothing_there(table, monkeypatch):
+def test_an_index_that_a_worker_lacks_prunes_nothing_there(table, monkeypatch):
     snapshot = table.snapshot()
     options = tuple(table.metadata.options(snapshot.definition).to_mapping().items())
     source = Source(
@@ -250,36 +260,36 @@ def test_an_index_that_a_worker_lacks_proves_nothing_there(table, monkeypatch):
     )
     question = Question(source, Leaf("n", "=", 33), ("bitmap/1(n)",), True)
     share = Share(snapshot.live_numbers, {0: BitMap([1]).serialize()})
-    found = answer(question, share)
-    assert len(found.left) < len(snapshot) and not found.used["bitmap/1(n)"][2]
+    response = answer(question, share)
+    assert len(response.left) < len(snapshot) and not response.used["bitmap/1(n)"][2]
     monkeypatch.setattr(
         "mdt.plan.position_search.index_of",
         lambda text: (parse_spec(text), "bitmap is not installed"),
     )
-    found = answer(question, share)
-    assert found.left.tolist() == snapshot.live_numbers.tolist()
-    assert found.positions == share.positions
-    assert found.used == {"bitmap/1(n)": (True, 0, ["bitmap is not installed"])}
+    response = answer(question, share)
+    assert response.left.tolist() == snapshot.live_numbers.tolist()
+    assert response.positions == share.positions
+    assert response.used == {"bitmap/1(n)": (True, 0, ["bitmap is not installed"])}
 
 
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 900)), min_size=1, max_size=60),
     st.integers(1, 8),
 )
-def test_tasks_get_every_file_once_and_those_of_a_shard_together(shards, cores):
+def test_each_file_goes_to_one_task_and_files_of_a_shard_stay_together(shards, cores):
     counts, weight = (np.array(values) for values in zip(*shards, strict=True))
     files = np.arange(counts.sum()) * 3
     start = np.append(0, np.cumsum(counts))
-    asked = ShardRows(
+    shard_rows = ShardRows(
         np.arange(len(shards)),
         files,
         start,
         np.zeros(len(files), np.int64),
         np.full(len(files), 10),
     )
-    parts = split_files(asked, weight, cores)
+    parts = split_files(shard_rows, weight, cores)
     assert np.concatenate(parts).tolist() == files.tolist()
     assert all(len(part) for part in parts) and len(parts) <= 2 * cores
     of_file = np.repeat(np.arange(len(shards)), counts)
-    found = [set(of_file[part // 3].tolist()) for part in parts]
-    assert sum(map(len, found)) == len(set().union(*found))
+    shards_of_parts = [set(of_file[part // 3].tolist()) for part in parts]
+    assert sum(map(len, shards_of_parts)) == len(set().union(*shards_of_parts))

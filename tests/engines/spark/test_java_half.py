@@ -1,4 +1,6 @@
-"""The Java half is compiled once for a user: what is kept of it is used, and never believed."""
+"""The Java half is compiled once for each user. The cached JAR is used, but only after
+verification.
+"""
 
 import os
 from io import BytesIO
@@ -11,26 +13,26 @@ from mdt.engines.spark import java_half, private
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where a user that is new here has what was compiled."""
+    """The cache folder of a user without compiled classes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "mdt" / "jars-1"
 
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """One number for each time that something was compiled."""
+    """The number of sources of each compilation."""
     times = []
     real = private.compile_java
 
-    def counted(context, sources):
+    def compile_and_count(context, sources):
         times.append(len(sources))
         return real(context, sources)
 
-    monkeypatch.setattr(private, "compile_java", counted)
+    monkeypatch.setattr(private, "compile_java", compile_and_count)
     return times
 
 
-def test_the_second_jvm_of_a_user_compiles_nothing(spark, folder, compiled):
+def test_the_second_jvm_of_a_user_uses_the_cached_jar(spark, folder, compiled):
     first = java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 1
     (file,) = folder.iterdir()
@@ -41,11 +43,11 @@ def test_the_second_jvm_of_a_user_compiles_nothing(spark, folder, compiled):
 
 
 def archive(**files):
-    """Return a JAR of files, "/" in their names as "_"."""
+    """Return a JAR of files. "_" in their names stands for "/"."""
     data = BytesIO()
-    with ZipFile(data, "w") as made:
+    with ZipFile(data, "w") as jar:
         for name, content in files.items():
-            made.writestr(name.replace("_", "/") + ".class", content)
+            jar.writestr(name.replace("_", "/") + ".class", content)
     return data.getvalue()
 
 
@@ -60,19 +62,19 @@ def archive(**files):
     ],
     ids=["nothing", "text", "empty", "an empty class", "no class"],
 )
-def test_a_jar_that_cannot_be_used_is_compiled_anew(spark, folder, compiled, foreign):
+def test_a_jar_without_usable_classes_is_compiled_again(spark, folder, compiled, foreign):
     sources = java_half.java_sources()
     name = java_half.jar_name(sources, private.platform(spark.sparkContext))
     java_half.JAR_CACHE.put(name, foreign)
-    assert java_half.JAR_CACHE.get(name) == foreign, "as its digest says"
+    assert java_half.JAR_CACHE.get(name) == foreign, "its digest matches"
     assert java_half._create_factory(spark.sparkContext).getClass().getName() == "mdt.spark.Factory"
     assert compiled == [len(sources)]
-    kept = java_half.JAR_CACHE.get(name)
-    assert kept is not None
-    assert "mdt/spark/Factory.class" in ZipFile(BytesIO(kept)).namelist()
+    cached = java_half.JAR_CACHE.get(name)
+    assert cached is not None
+    assert "mdt/spark/Factory.class" in ZipFile(BytesIO(cached)).namelist()
 
 
-def test_a_damaged_jar_is_compiled_anew(spark, folder, compiled):
+def test_a_damaged_jar_is_compiled_again(spark, folder, compiled):
     java_half._create_factory(spark.sparkContext)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
@@ -82,28 +84,28 @@ def test_a_damaged_jar_is_compiled_anew(spark, folder, compiled):
     assert file.read_bytes() == whole, "equal classes make equal bytes"
 
 
-def test_without_a_cache_directory_it_is_compiled_each_time(spark, compiled, monkeypatch):
+def test_without_a_cache_directory_the_java_half_is_compiled_each_time(
+    spark, compiled, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     for _ in range(2):
         java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 2
 
 
-def test_where_spark_comes_from_elsewhere_than_the_class_path_nothing_is_kept(
-    spark, folder, compiled, monkeypatch
-):
+def test_nothing_is_cached_if_spark_is_not_on_the_class_path(spark, folder, compiled, monkeypatch):
     monkeypatch.setattr(private, "platform", lambda context: "")
     java_half._create_factory(spark.sparkContext)
     assert not folder.exists()
 
 
-def test_a_platform_says_the_release_and_every_jar_of_spark(spark):
-    said = private.platform(spark.sparkContext)
-    assert spark.version in said.split("\n")
+def test_a_platform_names_the_release_and_every_jar_of_spark(spark):
+    platform = private.platform(spark.sparkContext)
+    assert spark.version in platform.split("\n")
     for name in ("spark-catalyst_", "parquet-hadoop-", "janino-"):
-        assert name in said
-    assert "JavaPackage" not in said
-    assert "\nNone" not in said
+        assert name in platform
+    assert "JavaPackage" not in platform
+    assert "\nNone" not in platform
 
 
 def changed_text(sources):
@@ -115,13 +117,15 @@ def other_file(sources):
 
 
 def moved_text(sources):
-    """Return as many characters, all in the same order."""
+    """Return sources with the same total text in the same order, but split differently between two
+    files.
+    """
     first, second = sorted(sources)[:2]
     return sources | {first: sources[first] + second, second: ""}
 
 
 @pytest.mark.parametrize("change", [changed_text, other_file, moved_text])
-def test_other_sources_have_another_name(
+def test_the_jar_name_depends_on_the_sources_and_the_platform(
     change,
 ):
     sources = java_half.java_sources()

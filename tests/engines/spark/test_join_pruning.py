@@ -1,5 +1,5 @@
 """The values of one side of a join prune the files of the other, also through other joins and
-aggregates: same rows, fewer files.
+aggregates. The rows stay the same and fewer files are read.
 """
 
 from datetime import date, timedelta
@@ -26,7 +26,7 @@ def sales(day):
 
 @pytest.fixture(scope="module")
 def joined(spark, tmp_path_factory):
-    """A session with views ``sales``, a file for each day and one row of it in a log, and
+    """A session with the views ``sales``, with a file for each day and one row in a log file, and
     ``days``.
     """
     root = tmp_path_factory.mktemp("joined")
@@ -108,38 +108,38 @@ WHOLE = {
 def test_only_files_with_values_of_the_other_side_are_read(joined, which, adaptive):
     query, files = PRUNED[which]
     with settings(joined, {"spark.sql.adaptive.enabled": adaptive}):
-        found, read = run(joined.sql(query))
-        assert as_text(found) == plain(joined, query)
-    assert bool(found) == (files > 0) and max(read) <= max(files, 1)
+        rows, read = run(joined.sql(query))
+        assert as_text(rows) == plain(joined, query)
+    assert bool(rows) == (files > 0) and max(read) <= max(files, 1)
 
 
 @pytest.mark.parametrize("which", WHOLE)
-def test_nothing_is_pruned_where_rows_without_a_match_count(joined, which):
-    found, read = run(joined.sql(WHOLE[which]))
-    assert found and as_text(found) == plain(joined, WHOLE[which])
+def test_nothing_is_pruned_if_the_result_needs_rows_without_a_match(joined, which):
+    rows, read = run(joined.sql(WHOLE[which]))
+    assert rows and as_text(rows) == plain(joined, WHOLE[which])
     assert max(read) == FILES + 1
 
 
-def test_without_a_broadcast_nobody_is_asked_and_a_bloom_filter_of_sparks_own_is_not_told(
+def test_joins_without_a_broadcast_prune_no_files_and_allow_bloom_filters_of_spark(
     joined,
 ):
     bloom = "spark.sql.optimizer.runtime.bloomFilter"
     more = {f"{bloom}.enabled": "true", f"{bloom}.applicationSideScanSizeThreshold": "0"}
     with settings(joined, {BROADCAST: "-1"}):
-        found, read = run(joined.sql(PRUNED["inner"][0]))
-        assert len(found) == 2 * ROWS and max(read) == FILES + 1
+        rows, read = run(joined.sql(PRUNED["inner"][0]))
+        assert len(rows) == 2 * ROWS and max(read) == FILES + 1
         with settings(joined, more):
             assert len(joined.sql(PRUNED["inner"][0]).collect()) == 2 * ROWS
 
 
-def test_an_index_finds_the_rows_of_the_values(joined):
+def test_an_index_selects_the_rows_with_the_values_of_the_other_side(joined):
     frame = joined.sql("select s.id from sales s join (values ('c3')) v(city) on s.city = v.city")
     rows = frame.collect()
     assert {row["id"] % 7 for row in rows} == {3}
     assert measured(frame, "numOutputRows") == [len(rows)]
 
 
-def test_many_and_long_values_are_told_as_their_range(joined):
+def test_many_values_prune_by_their_range_and_long_values_are_accepted(joined):
     many = """select /*+ broadcast(r) */ s.id from sales s
         join (select cast(id + 300 as int) day from range(20000)) r on s.day = r.day where r.day > 2"""
     long = """select /*+ broadcast(r) */ s.id from sales s
@@ -148,11 +148,11 @@ def test_many_and_long_values_are_told_as_their_range(joined):
     assert joined.sql(long).collect() == []
 
 
-def test_branches_that_ask_different_sides_are_not_taken_for_each_other(
+def test_union_branches_that_join_different_rows_are_pruned_separately(
     joined,
 ):
-    one = JOIN.replace("s.id", "s.note, count(*) n") + " where d.name = '{}' group by s.note"
-    query = f"""select n from ({one.format("d1")}) union all select n from ({one.format("d2")})
+    branch = JOIN.replace("s.id", "s.note, count(*) n") + " where d.name = '{}' group by s.note"
+    query = f"""select n from ({branch.format("d1")}) union all select n from ({branch.format("d2")})
                 union all select count(*) from sales"""
     assert sorted(row[0] for row in joined.sql(query).collect()) == [ROWS, ROWS, FILES * ROWS]
 
@@ -165,7 +165,7 @@ def test_two_joins_prune_one_scan(joined):
 
 
 @pytest.mark.parametrize(("optimize", "files"), [("none", 3), ("top, joins", 1)])
-def test_a_session_can_do_without(joined, tmp_path, optimize, files):
+def test_a_session_can_switch_join_pruning_on_and_off(joined, tmp_path, optimize, files):
     table = mdt.create(tmp_path / "t", sales(0).schema, "id")
     for day in range(3):
         table.bulk_insert(sales(day))
@@ -175,7 +175,7 @@ def test_a_session_can_do_without(joined, tmp_path, optimize, files):
     assert rows[0]["n"] == ROWS and max(read) == files
 
 
-def test_a_question_about_an_aggregate_stays_above_it(joined):
+def test_a_pruning_predicate_on_an_aggregate_is_not_pushed_below_it(joined):
     query = """select s.m from (select day, max(day) m from sales group by day) s
                join days d on s.m = d.day where d.name = 'd3'"""
     with settings(joined, {"spark.sql.planChangeValidation": "true"}):
@@ -186,15 +186,15 @@ def test_a_question_about_an_aggregate_stays_above_it(joined):
 @pytest.mark.parametrize(
     ("side", "condition", "asks"), [("d", "d.name = 'd2'", True), ("s", "s.id < 60", False)]
 )
-def test_one_file_of_few_rows_asks_nothing(joined, side, condition, asks):
-    """It is read before an answer has come."""
+def test_a_single_small_file_is_not_pruned_by_the_other_side(joined, side, condition, asks):
+    """It would be read before the values of the other side are known."""
     query = f"select /*+ broadcast({side}) */ s.id, d.name from days d join sales s"
     frame = joined.sql(f"{query} on s.day = d.day where {condition}")
-    assert (questions(frame) > 0) == asks
+    assert (pruning_predicates(frame) > 0) == asks
 
 
-def questions(frame):
-    """Return how many questions there are in the optimized plan."""
+def pruning_predicates(frame):
+    """Return the number of dynamic pruning predicates in the optimized plan."""
     return int(optimized(frame).treeString().count("dynamicpruning#"))
 
 
@@ -205,9 +205,7 @@ DAY = date(1969, 12, 1)
 
 
 def columns(numbers):
-    """Return the columns by which tables are joined, for a number each; all but ``spread`` rise
-    from file to file.
-    """
+    """Return the join columns for a list of numbers. All but ``spread`` rise from file to file."""
     values = {
         "whole": (pa.int32(), lambda i: i - 150),
         "big": (pa.int64(), lambda i: (i - 150) * (2**55)),
@@ -223,8 +221,8 @@ def columns(numbers):
 
 @pytest.fixture(scope="module")
 def sold(spark, tmp_path_factory):
-    """A session with views ``sold``, of PARTS files, and ``parts``: what is sold has part i for
-    each number i of the columns.
+    """A session with the views ``sold``, with PARTS files, and ``parts``. Row i of ``parts`` has
+    the column values of number i.
     """
     root = tmp_path_factory.mktemp("sold")
     numbers = [None if i % 11 == 0 else i * KEYS // SOLD for i in range(SOLD)]
@@ -290,29 +288,29 @@ FAR = {
         0,
     ),
 }
-"""Queries, and whether a question surely leaves files out."""
+"""Queries, and whether pruning surely skips files."""
 
 
 @pytest.mark.parametrize("threshold", ["-1", "40KB", "10MB"])
 @pytest.mark.parametrize("which", FAR)
-def test_rows_are_the_same_whoever_is_asked(sold, which, threshold):
+def test_rows_do_not_depend_on_which_side_prunes(sold, which, threshold):
     query, leaves_out = FAR[which]
     with settings(sold, {BROADCAST: threshold}):
         frame = sold.sql(query)
-        found = as_text(frame.collect())
-        assert found == plain(sold, query)
-        assert as_text(frame.collect()) == found, "a frame that runs again"
+        rows = as_text(frame.collect())
+        assert rows == plain(sold, query)
+        assert as_text(frame.collect()) == rows, "the same when the frame runs again"
     if leaves_out and threshold == "10MB":
         assert min(files_read(frame)[:-1]) < PARTS
 
 
-def test_a_chain_of_joins_is_planned_in_time(sold):
+def test_a_long_chain_of_joins_gets_a_bounded_number_of_pruning_predicates(sold):
     tables = ", ".join(f"parts p{i}" for i in range(14))
     joins = " and ".join(f"p{i}.part = p{i + 1}.part and p{i}.kind < 'k4'" for i in range(13))
     grouped = "(select big, count(*) n from sold group by big) s"
     query = f"select count(*), sum(n) from {grouped}, {tables} where s.big = p0.big and {joins}"
     frame = sold.sql(query)
-    assert 0 < questions(frame) < 300
+    assert 0 < pruning_predicates(frame) < 300
     assert as_text(frame.collect()) == plain(sold, query)
 
 
@@ -320,10 +318,12 @@ def test_a_chain_of_joins_is_planned_in_time(sold):
 @pytest.mark.parametrize(
     ("ours", "theirs", "asks"), [("SPREAD", "spread", False), ("whole", "Whole", True)]
 )
-def test_nobody_asks_for_what_leaves_out_no_file(sold, costs, ours, theirs, asks):
+def test_no_pruning_predicate_is_added_for_a_column_spread_over_all_files(
+    sold, costs, ours, theirs, asks
+):
     join = f"sold s join parts p on s.{ours} = p.{theirs} where p.kind = 'k2'"
     query = f"select sum(s.amount) n from {join}"
     with settings(sold, {"spark.sql.cbo.enabled": costs, BROADCAST: "10MB"}):
         frame = sold.sql(query)
-        assert (questions(frame) > 0) == asks
+        assert (pruning_predicates(frame) > 0) == asks
         assert as_text(frame.collect()) == plain(sold, query)

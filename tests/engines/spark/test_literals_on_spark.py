@@ -1,8 +1,8 @@
-"""Literals mean here what they mean to Spark: thousands of pairs of literal and column, in a few
-queries of many expressions.
+"""Literals have the same meaning in filters of mdt and in Spark, for thousands of pairs of literal
+and column, in a few queries of many expressions.
 
-What a filter refuses is not compared: it has no meaning here.  What it takes, Spark must take, too,
-and find the same rows, but for the pairs that docs/filters/literals.md lists as different on purpose.
+Filters that mdt refuses are not compared. Filters that it accepts must also be accepted by Spark and
+find the same rows, except for the pairs that docs/filters/literals.md lists as different on purpose.
 """
 
 import itertools
@@ -402,7 +402,7 @@ LIKES = lines(
 
 
 def rows():
-    """Return every value of every column beside nulls."""
+    """Return every value of every column, and nulls."""
     length = max(len(values) for _, values in COLUMNS.values()) + 1
     arrays = [
         pa.array(values + [None] * (length - len(values)), type)
@@ -427,8 +427,8 @@ def all_cases():
 
 
 def differs_on_purpose(where, schema):
-    """Return whether the table of docs/filters/literals.md of differences, or a fault of Spark, is about a
-    filter that is taken here.
+    """Return whether an accepted filter is covered by the table of differences in
+    docs/filters/literals.md, or by a bug of Spark.
     """
     for leaf in leaves(parse_where(where, schema)):
         literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
@@ -441,77 +441,79 @@ def differs_on_purpose(where, schema):
         if pa.types.is_integer(type) and any(
             isinstance(v, (int, Decimal)) and not -(2**63) <= v < 2**63 for v in literals
         ):
-            return True  # Spark 4.3 keeps nulls: what compares with more than a bigint, it takes for true without a look
+            return True  # Spark 4.3 returns null rows: it takes comparisons beyond bigint for true unseen
         if None in literals and "cast(" in where:
             return True
     return False
 
 
-def ours(where, held):
-    """Return the rows that a filter finds here, None if it is refused."""
+def ours(where, table):
+    """Return the rows that a filter finds in mdt, or None if it is refused."""
     try:
-        predicate = parse_where(where, held.schema)
+        predicate = parse_where(where, table.schema)
     except MdtError:
         return None
-    return sorted(held.filter(matches(predicate, held))["n"].to_pylist())
+    return sorted(table.filter(matches(predicate, table))["n"].to_pylist())
 
 
 def theirs(view, wheres):
     """Return the rows that each filter finds in Spark, or its error."""
     try:
-        found = view.selectExpr(
+        columns = view.selectExpr(
             "n", *(f"({where}) as q{i}" for i, where in enumerate(wheres))
         ).toArrow()
-    except Exception as error:  # noqa: BLE001 - one of them fails somehow
+    except Exception as error:  # noqa: BLE001 - at least one filter fails
         if len(wheres) == 1:
             return {wheres[0]: f"{type(error).__name__}: {str(error)[:120]}"}
         middle = len(wheres) // 2
         return theirs(view, wheres[:middle]) | theirs(view, wheres[middle:])
-    numbers = found["n"].to_pylist()
+    numbers = columns["n"].to_pylist()
     return {
         where: sorted(
-            n for n, kept in zip(numbers, found[f"q{i}"].to_pylist(), strict=True) if kept
+            n for n, is_match in zip(numbers, columns[f"q{i}"].to_pylist(), strict=True) if is_match
         )
         for i, where in enumerate(wheres)
     }
 
 
-def compared(spark, wheres):
-    """Assert that Spark agrees about the filters that are taken here; return how many those are."""
-    held = rows()
-    mine = {where: found for where in wheres if (found := ours(where, held)) is not None}
-    asked = [where for where in mine if not differs_on_purpose(where, held.schema)]
+def compare_with_spark(spark, wheres):
+    """Assert that Spark agrees about the filters that mdt accepts. Return their number."""
+    table = rows()
+    in_mdt = {where: result for where in wheres if (result := ours(where, table)) is not None}
+    filters = [where for where in in_mdt if not differs_on_purpose(where, table.schema)]
     if not hasattr(sf, "arrow_udf"):
-        # to Spark 4.0 two quotes in a text are the end of one and the beginning of another
-        asked = [where for where in asked if "''" not in where]
+        # Spark 4.0 reads two quotes within a text as two adjacent texts
+        filters = [where for where in filters if "''" not in where]
     with settings(spark, {"spark.sql.session.timeZone": "UTC"}):
-        view = spark.createDataFrame(held)
-        for at in range(0, len(asked), BATCH):
-            for where, found in theirs(view, asked[at : at + BATCH]).items():
-                assert found == mine[where], where
-    return len(asked)
+        view = spark.createDataFrame(table)
+        for at in range(0, len(filters), BATCH):
+            for where, result in theirs(view, filters[at : at + BATCH]).items():
+                assert result == in_mdt[where], where
+    return len(filters)
 
 
 @pytest.mark.parametrize("cases", [CASES, pytest.param(CASES_NIGHTLY, marks=pytest.mark.nightly)])
 @pytest.mark.timeout(3600)
-def test_literals_mean_what_they_mean_to_spark(spark, cases):
-    every = list(all_cases())
-    chosen = every if cases >= len(every) else random.Random(7).sample(every, cases)
-    count("filters whose literals mean the same to Spark", compared(spark, chosen))
+def test_literals_have_the_same_meaning_as_in_spark(spark, cases):
+    all_filters = list(all_cases())
+    chosen = (
+        all_filters if cases >= len(all_filters) else random.Random(7).sample(all_filters, cases)
+    )
+    count("filters whose literals mean the same to Spark", compare_with_spark(spark, chosen))
 
 
-def test_what_differs_on_purpose_does(spark):
-    """The table in docs/filters/literals.md is true: Spark finds other rows, or takes what is refused
-    here.
+def test_documented_differences_from_spark_exist(spark):
+    """The table in docs/filters/literals.md is right: Spark finds other rows, or accepts filters
+    that mdt refuses.
     """
-    held = rows()
-    view = spark.createDataFrame(held)
+    table = rows()
+    view = spark.createDataFrame(table)
     wheres = ["i64 = 9007199254740992e0", "big = 1.2345678901234567e19"]
-    for where, found in theirs(view, wheres).items():
-        assert found != ours(where, held), where
-        assert differs_on_purpose(where, held.schema)
+    for where, result in theirs(view, wheres).items():
+        assert result != ours(where, table), where
+        assert differs_on_purpose(where, table.schema)
     refused = ["d >= '2024-02-29 12:00:00'", "ts = '2024-02-29 12:00:00 America/New_York'"]
-    assert [ours(where, held) for where in refused] == [None, None]
-    assert all(isinstance(found, list) for found in theirs(view, refused).values())
+    assert [ours(where, table) for where in refused] == [None, None]
+    assert all(isinstance(result, list) for result in theirs(view, refused).values())
     assert isinstance(theirs(view, ["d = cast(null as int)"])["d = cast(null as int)"], str)
-    assert ours("d = cast(null as int)", held) == []
+    assert ours("d = cast(null as int)", table) == []

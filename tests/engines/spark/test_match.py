@@ -1,4 +1,4 @@
-"""``match`` on Spark: the same rows as the reference finds, and a plan that knows what it is."""
+"""``match`` on Spark finds the same rows as the reference, and the planner recognises it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from mdt.engines.spark.functions import match
 from mdt.engines.spark.listing import Listing
 from mdt.errors import Invalid, Unsupported
 
-# All letters of the basic plane, and of the planes above those that have case or may be cut in two
-# by a careless regex.
+# All letters of the basic plane, and letters of the planes above that have case or that a careless
+# regex may split.
 LETTERS = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
 LETTERS += [
     chr(code)
@@ -87,7 +87,7 @@ GRAMS = [
 ]
 
 
-def test_spark_and_the_reference_find_the_same_rows_for_every_letter(spark):
+def test_match_on_spark_equals_the_reference_for_every_letter(spark):
     compare(spark, SURROUNDED, [Leaf("s", "match", "x"), Leaf("s", "match", "Y")])
     compare(spark, TEXTS, [Leaf("s", "match", query) for query in [*WORDS, *GRAMS, None]])
     compare(spark, TEXTS, [Leaf("s", "not match", query) for query in [*WORDS[::9], "", GRAMS[0]]])
@@ -95,22 +95,22 @@ def test_spark_and_the_reference_find_the_same_rows_for_every_letter(spark):
 
 def compare(spark, texts, leaves):
     columns = [to_column(leaf, texts.schema).alias(f"q{n}") for n, leaf in enumerate(leaves)]
-    found = spark.createDataFrame(texts).select(*columns).toArrow()
+    answers = spark.createDataFrame(texts).select(*columns).toArrow()
     for n, leaf in enumerate(leaves):
-        got = found[f"q{n}"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(got != matches(leaf, texts).to_numpy())
+        answer = answers[f"q{n}"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(answer != matches(leaf, texts).to_numpy())
         assert not len(wrong), (leaf, texts["s"].take(wrong[:5]).to_pylist())
 
 
 @dataclass
 class Lister(file_index.Lister):
-    """Lists one file and remembers what it was asked."""
+    """Lists one file and records the predicates of the requests."""
 
     file: Path
-    asked: list[Predicate] = field(default_factory=list)
+    predicates: list[Predicate] = field(default_factory=list)
 
     def list(self, query, predicate, rows=None):
-        self.asked.append(predicate)
+        self.predicates.append(predicate)
         return Listing(1, WholeFiles([self.file.as_uri()], [self.file.stat().st_size]))
 
 
@@ -119,12 +119,12 @@ class Notes:
     frame: DataFrame
     lister: Lister
 
-    def asked_by(self, condition):
-        """Return what the planner is asked about ``s``, as conjuncts."""
-        self.lister.asked.clear()
+    def predicates_of(self, condition):
+        """Return the planner's predicate on ``s`` as conjuncts."""
+        self.lister.predicates.clear()
         self.frame.where(condition).collect()
-        asked = simplify(self.lister.asked[-1])
-        parts = asked.children if isinstance(asked, And) else (asked,)
+        predicate = simplify(self.lister.predicates[-1])
+        parts = predicate.children if isinstance(predicate, And) else (predicate,)
         return {part for part in parts if part != Leaf("s", "is not null")}
 
 
@@ -137,24 +137,26 @@ def notes(spark, tmp_path_factory):
     return Notes(relation(spark, lister, schema, file.parent.as_uri()), lister)
 
 
-def test_planning_sees_a_match_for_what_it_is(notes):
+def test_the_planner_recognises_match_expressions(notes):
     def word(text):
         return Leaf("s", "match", (text, "word"))
 
-    assert notes.asked_by(match("s", "Fast  CARS!")) == {word("fast"), word("cars")}
-    assert notes.asked_by(match(sf.col("s"), "straße σ")) == {word("straße"), word("σ")}
-    assert notes.asked_by(match("s", "cars", "ngram(3)")) == {
+    assert notes.predicates_of(match("s", "Fast  CARS!")) == {word("fast"), word("cars")}
+    assert notes.predicates_of(match(sf.col("s"), "straße σ")) == {word("straße"), word("σ")}
+    assert notes.predicates_of(match("s", "cars", "ngram(3)")) == {
         Leaf("s", "match", (gram, "ngram(3)")) for gram in ("car", "ars")
     }
-    assert notes.asked_by(match("s", "Car", "ngram")) == {Leaf("s", "match", ("car", "ngram(3)"))}
-    assert notes.asked_by(~match("s", "cars")) == {Leaf("s", "not match", ("cars", "word"))}
-    assert notes.asked_by(match("s", "cars") | (sf.col("id") == 1)) == {
+    assert notes.predicates_of(match("s", "Car", "ngram")) == {
+        Leaf("s", "match", ("car", "ngram(3)"))
+    }
+    assert notes.predicates_of(~match("s", "cars")) == {Leaf("s", "not match", ("cars", "word"))}
+    assert notes.predicates_of(match("s", "cars") | (sf.col("id") == 1)) == {
         Or((word("cars"), Leaf("id", "=", 1)))
     }
-    assert notes.asked_by(match("s", "?!")) == {Leaf("s", "match", ("", "word"))}
+    assert notes.predicates_of(match("s", "?!")) == {Leaf("s", "match", ("", "word"))}
 
 
-def test_other_regular_expressions_stay_unknown(notes):
+def test_the_planner_treats_other_regular_expressions_as_unknown(notes):
     for regex in (
         "cars",
         "[Cc]",
@@ -162,12 +164,12 @@ def test_other_regular_expressions_stay_unknown(notes):
         ".*",
         patterns.token_pattern("cars", True) + "$",
     ):
-        (asked,) = notes.asked_by(sf.col("s").rlike(regex))
-        assert not isinstance(asked, Leaf), regex
+        (predicate,) = notes.predicates_of(sf.col("s").rlike(regex))
+        assert not isinstance(predicate, Leaf), regex
 
 
 @given(st.text(min_size=1, max_size=6), st.booleans())
-def test_a_token_is_read_back_from_its_expression(text, whole_word):
+def test_a_token_is_recovered_from_its_regular_expression(text, whole_word):
     tokenizer = tokenizers.find("word" if whole_word else f"ngram({len(text)})")
     for token in tokenizer.query(text):
         assert patterns.query_of(patterns.token_pattern(token, whole_word)) == (
@@ -195,13 +197,13 @@ def test_a_token_is_read_back_from_its_expression(text, whole_word):
     ],
     ids=range(13),
 )
-def test_an_expression_that_says_something_else_is_not_read(regex):
+def test_other_regular_expressions_are_not_read_as_tokens(regex):
     assert patterns.query_of(regex) is None
 
 
-def test_what_spark_cannot_tokenize_is_refused_with_advice(spark):
-    with pytest.raises(Unsupported) as refused:
+def test_tokenizers_without_spark_support_are_refused_with_a_hint(spark):
+    with pytest.raises(Unsupported) as error:
         match("s", "西安", "chinese")
-    assert "to_arrow" in refused.value.hint
+    assert "to_arrow" in error.value.hint
     with pytest.raises(Invalid, match="unknown tokenizer 'words'"):
         match("s", "x", "words")

@@ -1,5 +1,5 @@
-"""Columns whose names Avro does not allow, and names in other letters than the table's, on Spark:
-every way to read and write takes and shows them as they were declared.
+"""Columns whose names Avro does not allow, and names that differ from the declared ones in case, on
+Spark. Every way to read and write accepts them and shows them as declared.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from mdt.errors import Invalid
 from mdt.schema import names
 
 WHERE_WRITTEN = pytest.mark.parametrize("bytes_max", ["0", "67108864"])
-"""In tasks, or in process."""
+"""Write in tasks, or in process."""
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def trips(named, tmp_path):
 
 def rows_of(table, where, *columns):
     """Return rows as mdt reads them in process."""
-    found = table.scan(where, columns=columns, order_by=f"`{columns[0]}`").to_arrow().to_pylist()
-    return [tuple(row.values()) for row in found]
+    items = table.scan(where, columns=columns, order_by=f"`{columns[0]}`").to_arrow().to_pylist()
+    return [tuple(row.values()) for row in items]
 
 
 CHANGES = lines(
@@ -49,11 +49,11 @@ CHANGES = lines(
 )
 
 
-def test_sql_reads_and_writes_by_the_declared_names(named, trips):
+def test_sql_reads_and_writes_columns_by_their_declared_names(named, trips):
     assert {"trip id", "ts (ms)", "a.b", "pick-up city"} <= set(named.table("odd_trips").columns)
     columns, where = "`trip id`, `fare amount`, `x-y`.`zip code` z", "`fare amount` > 49"
-    found = named.sql(f"select {columns} from odd_trips where {where} and `a.b` = 99")
-    assert tuples(found) == [("t99", 49.5, 99)]
+    read = named.sql(f"select {columns} from odd_trips where {where} and `a.b` = 99")
+    assert tuples(read) == [("t99", 49.5, 99)]
     for statement in CHANGES:
         named.sql(statement)
     where = "`trip id` in ('t7', 't8', 't9', 'new', 'newer')"
@@ -67,16 +67,16 @@ def test_sql_reads_and_writes_by_the_declared_names(named, trips):
     assert tuples(named.sql("show partitions odd_trips"))
     assert tuples(named.sql("select count(*) from odd_trips version as of 1")) == [100]
     assert not trips.check().problems
-    found = hudi_table(trips.path, names.in_files(trips.definition.schema))
-    assert found.num_rows == trips.scan().count()
+    read = hudi_table(trips.path, names.in_files(trips.definition.schema))
+    assert read.num_rows == trips.scan().count()
 
 
-def test_sql_alters_such_columns_and_they_are_pruned(named, trips):
+def test_columns_with_such_names_are_altered_and_used_for_pruning(named, trips):
     named.sql("alter table odd_trips add columns (`new.one` int, `two words` string)")
     columns = "(`trip id`, `pick-up city`, `ts (ms)`, `new.one`)"
     named.sql(f"insert into odd_trips {columns} values ('n', 'Oslo', 1, 5)")
-    found = named.sql("select `trip id`, `two words` from odd_trips where `new.one` = 5")
-    assert tuples(found) == [("n", None)]
+    read = named.sql("select `trip id`, `two words` from odd_trips where `new.one` = 5")
+    assert tuples(read) == [("n", None)]
     trips.alter(rename={"fare amount": "the fare", "new.one": "new two"}, beyond_hudi=True)
     frame = mdt.read(named, trips.path)
     assert {"the fare", "new two"} <= set(frame.columns)
@@ -85,7 +85,7 @@ def test_sql_alters_such_columns_and_they_are_pruned(named, trips):
     assert (rows, files) == ([("t10", 5.0)], [1])
 
 
-def test_frames_are_written_and_read(named, tmp_path):
+def test_frames_with_such_column_names_are_written_and_read(named, tmp_path):
     rows = named.range(200).selectExpr(
         "concat('t', id) `trip id`",
         "if(id % 2 = 0, 'Oslo', 'Bern') `pick-up city`",
@@ -94,16 +94,16 @@ def test_frames_are_written_and_read(named, tmp_path):
         "int(id) `1st`",
         "array(named_struct('who?', int(id))) `a.b`",
     )
-    path, made = f"{tmp_path}/t", {"key": "trip id", "ordering": "ts (ms)"}
+    path, options = f"{tmp_path}/t", {"key": "trip id", "ordering": "ts (ms)"}
     for bytes_max in ("0", "67108864"):
         with settings(named, {LOCAL_BYTES: bytes_max}):
-            writer = rows.write.format("mdt").options(**made).partitionBy("pick-up city")
+            writer = rows.write.format("mdt").options(**options).partitionBy("pick-up city")
             writer.mode("append").save(path)
     table = mdt.open(path, IN_TASKS)
     assert table.scan().count() == 200
     read = named.read.format("mdt").load(path)
-    found = read.where("`fare amount` = 3.5 and `1st` = 7").select("trip id", "`a.b`")
-    assert found.collect() == [("t7", [(7,)])]
+    matches = read.where("`fare amount` = 3.5 and `1st` = 7").select("trip id", "`a.b`")
+    assert matches.collect() == [("t7", [(7,)])]
     whole = read.select(*(f"`{name}`" for name in rows.columns))
     assert tuples(whole) == tuples(rows)
     few = table.scan("`1st` < 3", columns=["trip id", "1st"]).to_spark(named)
@@ -119,11 +119,11 @@ def test_frames_are_written_and_read(named, tmp_path):
     assert not table.check().problems
 
 
-def test_streams_and_changes_show_them(named, trips, tmp_path):
+def test_streams_and_changes_keep_such_column_names(named, trips, tmp_path):
     named.sql("update odd_trips set `fare amount` = -1 where `a.b` = 3")
     changes = "mdt_changes('odd_trips', 1) where `fare amount` < 0"
-    found = named.sql(f"select `trip id`, `fare amount` from {changes}")
-    assert tuples(found) == [("t3", -1.0)]
+    changed = named.sql(f"select `trip id`, `fare amount` from {changes}")
+    assert tuples(changed) == [("t3", -1.0)]
     stream = named.readStream.format("mdt").load(trips.path)
     writer = stream.selectExpr("`trip id`", "`fare amount`").writeStream.format("mdt")
     writer = writer.options(key="trip id", checkpointLocation=f"{tmp_path}/checkpoint")
@@ -133,7 +133,7 @@ def test_streams_and_changes_show_them(named, trips, tmp_path):
     assert sink.scan("`fare amount` = -1").count() == 1
 
 
-# --- other letters: one column unless spark.sql.caseSensitive is true ------------------------------
+# --- names in other case: the same column unless spark.sql.caseSensitive is true ------------------------------
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def people(named, tmp_path):
 
 
 @WHERE_WRITTEN
-def test_every_way_to_write_takes_other_letters(named, people, bytes_max):
+def test_every_way_to_write_accepts_names_in_other_case(named, people, bytes_max):
     rows = named.createDataFrame([(2, "z")], "ID long, custname string")
     with settings(named, {LOCAL_BYTES: bytes_max}):
         rows.writeTo("people").append()
@@ -167,16 +167,16 @@ def test_every_way_to_write_takes_other_letters(named, people, bytes_max):
     assert tuples(frame.select("custname")) == ["y"]
 
 
-def test_a_session_that_tells_letters_apart_is_refused(named, people):
+def test_a_case_sensitive_session_refuses_names_in_other_case(named, people):
     rows = named.createDataFrame([(2, "z")], "ID long, custname string")
     sensitive = "spark.sql.caseSensitive"
-    told = f"{sensitive} is true"
+    message = f"{sensitive} is true"
     with settings(named, {sensitive: "true"}):
-        with pytest.raises(PySparkException, match=f"{told}: ID for Id, custname for CustName"):
+        with pytest.raises(PySparkException, match=f"{message}: ID for Id, custname for CustName"):
             rows.write.format("mdt").mode("append").save(people.path)
-        with pytest.raises(Invalid, match=told):
+        with pytest.raises(Invalid, match=message):
             people.delete(rows)
-        with pytest.raises(PySparkException, match=f"there is no column 'id', and {told}"):
+        with pytest.raises(PySparkException, match=f"there is no column 'id', and {message}"):
             rows.write.format("mdt").option("key", "id").save(f"{people.path}_other")
         with pytest.raises(PySparkException, match="UNRESOLVED_COLUMN"):
             mdt.read(named, people.path).where("custname = 'a'")

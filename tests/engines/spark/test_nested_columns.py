@@ -1,5 +1,5 @@
-"""Fields of structs on Spark: the planner sees them as paths, and filters on them find the rows
-that they find here.
+"""Struct fields on Spark: the planner gets them as paths, and filters on them find the same rows as
+in process.
 """
 
 import pyarrow as pa
@@ -51,13 +51,13 @@ X = {"op": "Literal", "type": "string", "value": b"x".hex()}
 
 
 def equal(left, right=X):
-    (found,) = predicate_of(
+    (predicate,) = predicate_of(
         [{"op": "EqualTo", "type": "boolean", "children": [left, right]}], ["address"]
     ).children  # type: ignore[union-attr]
-    return found
+    return predicate
 
 
-def test_a_field_becomes_a_path():
+def test_a_struct_field_becomes_a_path():
     assert equal(CITY) == equal(X, CITY) == Leaf("address.city", "=", "x")
     deep = field(
         "name", "string", field("geo", "struct<name:string>", attribute("address", "struct<…>"))
@@ -82,7 +82,7 @@ def test_a_field_becomes_a_path():
         field("city", "struct<a:string>", attribute("address", "struct<city:struct<a:string>>")),
     ],
 )
-def test_what_a_path_cannot_say_is_unknown(node):
+def test_fields_that_a_path_cannot_express_are_unknown(node):
     assert isinstance(equal(node), Unknown)
 
 
@@ -112,39 +112,39 @@ def rows(ids):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Three files, one of them with dead rows."""
-    found = create(
+    """Three files, one of them with deleted rows."""
+    created = create(
         tmp_path_factory.mktemp("nested") / "t",
         SCHEMA,
         key_index="record",
         options={"mdt.small.file.bytes": 0},
     )
     for start in (0, 20, 40):
-        found.upsert(rows(range(start, start + 20)))
-    found.delete(rows(range(3, 5)))
-    return found
+        created.upsert(rows(range(start, start + 20)))
+    created.delete(rows(range(3, 5)))
+    return created
 
 
-def test_filters_on_fields_are_true_for_the_same_rows(spark, table):
+def test_filters_on_struct_fields_find_the_same_rows_on_spark_and_in_process(spark, table):
     """One query for all filters: planning each alone would take a minute."""
     tests = [parse_where(where, SCHEMA) for where in WHERES]
     parts = [to_column(test, SCHEMA).alias(f"q{n}") for n, test in enumerate(tests)]
     everything = table.scan().to_arrow()
-    found = mdt.read(spark, table.path).select("id", *parts).toArrow()
+    answers = mdt.read(spark, table.path).select("id", *parts).toArrow()
     for n, test in enumerate(tests):
         expected = sorted(everything.filter(matches(test, everything))["id"].to_pylist())
-        assert sorted(found.filter(found[f"q{n}"])["id"].to_pylist()) == expected, WHERES[n]
+        assert sorted(answers.filter(answers[f"q{n}"])["id"].to_pylist()) == expected, WHERES[n]
         assert expected or "9000000000" in WHERES[n]
 
 
-def test_the_planner_is_asked_with_paths_and_prunes_files(spark, table, monkeypatch):
-    asked = []
-    planned = []
+def test_the_planner_gets_struct_fields_as_paths_and_prunes_files(spark, table, monkeypatch):
+    predicates = []
+    plans = []
 
     def plan(metadata, snapshot, predicate, *more):
-        asked.append(predicate)
-        planned.append(original(metadata, snapshot, predicate, *more))
-        return planned[-1]
+        predicates.append(predicate)
+        plans.append(original(metadata, snapshot, predicate, *more))
+        return plans[-1]
 
     original = frames.plan
     monkeypatch.setattr(frames, "plan", plan)
@@ -152,9 +152,9 @@ def test_the_planner_is_asked_with_paths_and_prunes_files(spark, table, monkeypa
         "address.geo.at >= timestamp'2026-01-01 00:00:40+00:00'",
         "address.geo.zone = 1 and address.geo.at < timestamp'2026-01-01 00:00:20+00:00'",
     ):
-        asked.clear()
-        planned.clear()
-        found = mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist()
-        assert sorted(found) == sorted(table.scan(where).to_arrow()["id"].to_pylist()) != []
-        assert any("address.geo.at" in repr(one) for one in asked)
-        assert any(len(one.segments) == 1 for one in planned)
+        predicates.clear()
+        plans.clear()
+        ids = mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist()
+        assert sorted(ids) == sorted(table.scan(where).to_arrow()["id"].to_pylist()) != []
+        assert any("address.geo.at" in repr(item) for item in predicates)
+        assert any(len(item.segments) == 1 for item in plans)

@@ -1,5 +1,5 @@
-"""Executors in processes of their own fetch our classes, also those that start late, and nothing of
-these is left behind.
+"""Executors in separate processes fetch the classes of mdt, even if they start late, and no file is
+left over.
 """
 
 import json
@@ -20,8 +20,8 @@ from mdt.limits import INLINE_VECTOR_BYTES_MAX
 
 
 def run(script, folder, *arguments):
-    """Run a script beside this one, its temporary files in ``folder``, and return what its last
-    line says.
+    """Run a script of this folder with its temporary files in ``folder``. Return the last line of
+    its output, decoded from JSON.
     """
     tests = Path(__file__).resolve().parents[2]
     temporary = folder / "temporary"
@@ -47,7 +47,9 @@ def run(script, folder, *arguments):
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("compacted", [False, True])
-def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_path, compacted):
+def test_executors_read_files_with_deleted_rows_and_log_blocks_even_after_losing_one(
+    tmp_path, compacted
+):
     schema = columns("id int64, v int64, note string")
 
     def rows(ids, plus=0):
@@ -68,36 +70,43 @@ def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_
     table.bulk_insert(rows(range(100_000)))
     table.upsert(rows(range(0, 30_000, 7), 3))
     table.delete(rows(range(500)).select(["id"]))
-    if compacted:  # then executors read deletion vectors where these stand
+    if compacted:  # executors then read deletion vectors from the checkpoint
         stored = table.metadata.compact().checkpoint.vectors(np.arange(5))
         assert stored is not None and int(stored.length.max()) > INLINE_VECTOR_BYTES_MAX
-    told = run("cluster_reads.py", tmp_path, table.path)
-    every, some = table.scan().to_arrow(), table.scan("v in (5, 77)").to_arrow()
+    report = run("cluster_reads.py", tmp_path, table.path)
+    all_rows, few_rows = table.scan().to_arrow(), table.scan("v in (5, 77)").to_arrow()
     expected = [
-        [len(every), pc.sum(every["v"]).as_py(), pc.sum(pc.utf8_length(every["note"])).as_py()],
-        [len(some), pc.sum(some["v"]).as_py(), 0],
+        [
+            len(all_rows),
+            pc.sum(all_rows["v"]).as_py(),
+            pc.sum(pc.utf8_length(all_rows["note"])).as_py(),
+        ],
+        [len(few_rows), pc.sum(few_rows["v"]).as_py(), 0],
     ]
-    assert told == {"found": expected * 2, "jars": 1}
-    assert not list((tmp_path / "temporary").glob("mdt-jar-*")), "it goes with the driver's JVM"
+    assert report == {"found": expected * 2, "jars": 1}
+    assert not list((tmp_path / "temporary").glob("mdt-jar-*")), (
+        "the jar is deleted when the driver's JVM ends"
+    )
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_a_job_ships_a_package_with_indexes_and_is_told_at_once_where_it_is_missing(
+def test_a_job_ships_an_index_package_and_fails_early_if_executors_lack_it(
     tmp_path, example_package
 ):
     shipped = shutil.copytree(example_package, tmp_path / "environment")
     for module in (Path(__file__).resolve().parents[2] / "example_index").glob("*.py"):
         shutil.copy(module, shipped)
     archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", shipped)
-    told = run("cluster_settings.py", tmp_path, str(shipped), archive, str(tmp_path / "t"))
-    assert told == {"built": True, "found": [21, 40], "coverage": [100.0] * 3}
+    report = run("cluster_settings.py", tmp_path, str(shipped), archive, str(tmp_path / "t"))
+    assert report == {"built": True, "found": [21, 40], "coverage": [100.0] * 3}
     assert not mdt.open(tmp_path / "t").check().problems
-    told = run("cluster_settings.py", tmp_path, str(shipped), "", str(tmp_path / "u"))
+    report = run("cluster_settings.py", tmp_path, str(shipped), "", str(tmp_path / "u"))
     assert (
-        "an executor on" in told["error"] and "lacks the package 'example-index'" in told["error"]
+        "an executor on" in report["error"]
+        and "lacks the package 'example-index'" in report["error"]
     )
-    assert "spark.archives" in told["error"] and not told["made"]
+    assert "spark.archives" in report["error"] and not report["made"]
 
 
 @pytest.mark.nightly
@@ -109,10 +118,10 @@ def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path):
     table.bulk_insert(
         pa.table([list(range(200_000)), [i * 7919 % 997 for i in range(200_000)]], schema=schema)
     )
-    first, second, some = run("cluster_affinity.py", tmp_path, table.path)
+    first, second, of_few_rows = run("cluster_affinity.py", tmp_path, table.path)
     assert first == second and len(first) == len(table.files()) > 6
-    assert len({executor for _, executor in first}) == 2, "both have some"
-    assert 0 < len(some) < len(first) and all(one in first for one in some)
+    assert len({executor for _, executor in first}) == 2, "both executors read files"
+    assert 0 < len(of_few_rows) < len(first) and all(reader in first for reader in of_few_rows)
 
 
 @pytest.mark.nightly
@@ -120,9 +129,9 @@ def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path):
 @pytest.mark.parametrize(
     ("operation", "rows"), [("load", 12_000), ("upsert", 18_000), ("delete", 6_000)]
 )
-def test_an_executor_may_die_in_each_phase_of_a_write(tmp_path, operation, rows):
+def test_a_write_survives_the_loss_of_an_executor_in_each_phase(tmp_path, operation, rows):
     folder = tmp_path / "work"
     folder.mkdir()
-    told = run("cluster_kills.py", tmp_path, str(folder), operation)
-    assert told["rows"] == rows and told["phases"] > 1 and not told["wrong"]
-    assert told["killed"] == told["phases"], "each phase lost an executor"
+    report = run("cluster_kills.py", tmp_path, str(folder), operation)
+    assert report["rows"] == rows and report["phases"] > 1 and not report["wrong"]
+    assert report["killed"] == report["phases"], "each phase lost an executor"

@@ -1,5 +1,5 @@
-"""Tables that Spark has read stay open: a load of one that nothing has happened to costs little,
-and means what it always meant.
+"""Tables that Spark has read stay open. Loading an unchanged table again is cheap and has the same
+result as opening it.
 """
 
 import gc
@@ -51,16 +51,16 @@ def path(tmp_path, spark):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """What was made anew and sent to the JVM: relations, and lists of files."""
-    found = []
+    """The relations and file lists that are created and sent to the JVM."""
+    messages = []
     relation, snapshot = frames.relation, file_index._encode_snapshot
     monkeypatch.setattr(
-        frames, "relation", lambda *a, **k: (found.append("relation"), relation(*a, **k))[1]
+        frames, "relation", lambda *a, **k: (messages.append("relation"), relation(*a, **k))[1]
     )
     monkeypatch.setattr(
-        file_index, "_encode_snapshot", lambda files: (found.append("list"), snapshot(files))[1]
+        file_index, "_encode_snapshot", lambda files: (messages.append("list"), snapshot(files))[1]
     )
-    return found
+    return messages
 
 
 def load(spark, path, **options):
@@ -71,34 +71,36 @@ def values(frame):
     return {row["v"] for row in frame.collect()}
 
 
-def test_a_load_asks_the_jvm_a_few_times_whatever_the_session_and_the_load_say(
+def test_a_load_makes_few_calls_to_the_jvm_whatever_the_settings_and_options(
     spark, path, monkeypatch
 ):
     made(path)
     calls = list[str]()
     send = clientserver.JavaClient.send_command
 
-    def counted(self, command, *more, **named):
+    def count_and_send(self, command, *more, **named):
         calls.append(command)
         return send(self, command, *more, **named)
 
-    def asked(**options):
+    def count_calls(**options):
         reader = spark.read.format("mdt").options(**options)
         calls.clear()
         reader.load(str(path))
-        return sum(not command.startswith("m\n") for command in calls)  # those are the collector's
+        return sum(
+            not command.startswith("m\n") for command in calls
+        )  # m: commands of the garbage collector
 
-    asked()
-    monkeypatch.setattr(clientserver.JavaClient, "send_command", counted)
-    few = asked()
-    assert 0 < few < 40
+    count_calls()
+    monkeypatch.setattr(clientserver.JavaClient, "send_command", count_and_send)
+    call_count = count_calls()
+    assert 0 < call_count < 40
     names = [f"spark.test.open.{number}" for number in range(50)]
     try:
         for name in names:
             spark.conf.set(name, "x")
         more = {"mdt.reader.threads": "2", "mdt.compression": "zstd", "storage.region": "r"}
-        asked(**more)
-        assert asked(**more) == few
+        count_calls(**more)
+        assert count_calls(**more) == call_count
     finally:
         for name in names:
             spark.conf.unset(name)
@@ -125,7 +127,7 @@ def test_the_list_of_files_is_sent_again_only_after_a_commit(spark, path, sent, 
 
 
 @pytest.mark.parametrize("commits", [1, 2, 5])
-def test_another_table_at_the_path_is_another_one_however_many_commits_it_has(spark, path, commits):
+def test_a_new_table_at_the_path_is_recognised_whatever_its_number_of_commits(spark, path, commits):
     made(path, 2, v=1)
     before = load(spark, path)
     assert values(before) == {1} and before.count() == 20
@@ -139,10 +141,10 @@ def test_another_table_at_the_path_is_another_one_however_many_commits_it_has(sp
 
 @pytest.mark.parametrize("is_compact", [False, True])
 @pytest.mark.parametrize("more", [1, 2])
-def test_a_table_that_was_brought_back_from_a_copy_and_went_on_otherwise_is_read_as_it_is(
+def test_a_restored_copy_with_other_commits_is_recognised_and_read(
     spark, path, tmp_path, is_compact, more
 ):
-    def goes_on_and_is_brought_back(table):
+    def commit_and_restore_copy(table):
         table.upsert(rows(range(3), 1))
         if is_compact:
             table.metadata.compact()
@@ -152,30 +154,34 @@ def test_a_table_that_was_brought_back_from_a_copy_and_went_on_otherwise_is_read
 
     table = made(path, 2)
     shutil.copytree(path, tmp_path / "copy")
-    goes_on_and_is_brought_back(table)
+    commit_and_restore_copy(table)
     assert values(load(spark, path)) == {0}
     session().clear()
-    goes_on_and_is_brought_back(mdt.open(path))
+    commit_and_restore_copy(mdt.open(path))
     table = mdt.open(path)
     for v in range(2, 2 + more):
         table.upsert(rows(range(3 * v, 3 * v + 3), v))
-    assert values(load(spark, path)) == {0, *range(2, 2 + more)}, "as many commits or more, others"
+    assert values(load(spark, path)) == {0, *range(2, 2 + more)}, (
+        "other rows, after as many commits or more"
+    )
 
 
-def test_a_table_that_has_gone_is_missed_as_it_was_before(spark, path):
+def test_a_deleted_table_raises_the_same_error_as_mdt_open(spark, path):
     made(path)
     assert load(spark, path).count() == 10
     shutil.rmtree(path)
-    with pytest.raises(Invalid) as found:
+    with pytest.raises(Invalid) as open_error:
         mdt.open(path)
-    with pytest.raises(Invalid) as read:
+    with pytest.raises(Invalid) as read_error:
         mdt.read(spark, path)
-    with pytest.raises(PySparkException) as loaded:
+    with pytest.raises(PySparkException) as load_error:
         load(spark, path)
-    assert str(read.value) == str(found.value) and str(found.value) in str(loaded.value)
+    assert str(read_error.value) == str(open_error.value) and str(open_error.value) in str(
+        load_error.value
+    )
 
 
-def test_altered_columns_are_those_of_the_next_load(spark, path, sent):
+def test_the_next_load_has_the_altered_columns(spark, path, sent):
     table = made(path)
     before = load(spark, path)
     assert before.columns == ["id", "v"] and before.count() == 10
@@ -189,7 +195,7 @@ def test_altered_columns_are_those_of_the_next_load(spark, path, sent):
         before.where("v = 1").collect()
 
 
-def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_shared(
+def test_other_options_get_their_own_relations_and_store_objects_are_never_shared(
     spark,
     path,
     sent,
@@ -197,39 +203,42 @@ def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_s
     monkeypatch,
 ):
     made(path)
-    one = open_shared(str(path))
-    assert open_shared(path) is one and open_shared(str(path), {"mdt.reader.threads": 1}) is not one
+    opened = open_shared(str(path))
+    assert (
+        open_shared(path) is opened
+        and open_shared(str(path), {"mdt.reader.threads": 1}) is not opened
+    )
     assert open_shared(str(path), None, {"region": "a"}) is not open_shared(
         str(path), None, {"region": "b"}
     )
     store = LocalStore(path)
     assert (
         open_shared(store) is not open_shared(store) and relations_of(open_shared(store)) is None
-    ), "an object of the caller's"
-    assert read_frame.open_shared(str(path), None, None, 0) is not one
+    ), "a store object of the caller"
+    assert read_frame.open_shared(str(path), None, None, 0) is not opened
     assert load(spark, path).count() == load(spark, path, query_type="read_optimized").count() == 10
     with settings(spark, {"spark.mdt.optimize": "none"}):
         assert load(spark, path).count() == load(spark, path).count() == 10
     assert sent.count("relation") == 3
     monkeypatch.chdir(tmp_path)
-    assert load(spark, "t").count() == 10 and open_shared("t") is one
+    assert load(spark, "t").count() == 10 and open_shared("t") is opened
     made(tmp_path / "elsewhere" / "t", 3)
     os.chdir(tmp_path / "elsewhere")
-    assert load(spark, "t").count() == 30 and open_shared("t") is not one
+    assert load(spark, "t").count() == 30 and open_shared("t") is not opened
 
 
-def test_each_session_has_a_relation_and_its_own_settings(spark, path, sent):
+def test_each_session_has_its_own_relation_and_settings(spark, path, sent):
     made(path)
     other = spark.newSession()
     mdt.spark.enable(other)
     other.conf.set("spark.sql.ansi.enabled", "false")
-    for one in (spark, other, spark, other):
-        found = load(one, path)
-        assert found.count() == 10 and private.java_session(found.sparkSession).equals(
-            private.java_session(one)
+    for current in (spark, other, spark, other):
+        loaded = load(current, path)
+        assert loaded.count() == 10 and private.java_session(loaded.sparkSession).equals(
+            private.java_session(current)
         )
-        inner = private.java_frame(found).queryExecution().analyzed().relation().sparkSession()
-        assert inner.equals(private.java_session(one))
+        inner = private.java_frame(loaded).queryExecution().analyzed().relation().sparkSession()
+        assert inner.equals(private.java_session(current))
     assert sent == ["relation", "list"] * 2
 
 
@@ -244,29 +253,29 @@ def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(spark, path, mo
         assert a.join(b, "id").count() == 10
     a, b = load(spark, path), load(spark, path)
     query = frames._TableLister.query
-    begun = list[str]()
+    interrupted_keys = list[str]()
 
     def interrupted(self, key):
-        found = query(self, key)
-        if key.startswith("plan:") and not begun:
-            begun.append(key)
+        answer = query(self, key)
+        if key.startswith("plan:") and not interrupted_keys:
+            interrupted_keys.append(key)
             table.insert(rows(range(10, 20)))
-        return found
+        return answer
 
     monkeypatch.setattr(frames._TableLister, "query", interrupted)
-    assert a.where("id >= 0").union(b.where("id > -1")).count() == 20 and begun
+    assert a.where("id >= 0").union(b.where("id > -1")).count() == 20 and interrupted_keys
     assert a.where("id >= 0").union(b.where("id > -1")).count() == 40
 
 
-def test_rows_that_one_frame_keeps_in_memory_are_not_those_of_the_next_load(spark, path):
+def test_the_next_load_does_not_use_rows_cached_by_an_earlier_frame(spark, path):
     table = made(path)
-    kept = load(spark, path).cache()
+    cached = load(spark, path).cache()
     try:
-        assert kept.count() == 10
+        assert cached.count() == 10
         table.insert(rows(range(10, 20)))
         assert load(spark, path).count() == 20 and mdt.read(spark, path).count() == 20
     finally:
-        kept.unpersist()
+        cached.unpersist()
 
 
 def test_threads_load_while_another_commits(spark, path):
@@ -279,21 +288,24 @@ def test_threads_load_while_another_commits(spark, path):
         ended.set()
 
     def counts(_):
-        found = list[int]()
-        while not ended.is_set() or len(found) < 2:
-            found.append(load(spark, path).where("v = 0").count())
-        return found
+        results = list[int]()
+        while not ended.is_set() or len(results) < 2:
+            results.append(load(spark, path).where("v = 0").count())
+        return results
 
     writer = Thread(target=write)
     with ThreadPoolExecutor(4) as pool:
         writer.start()
-        found = list(pool.map(counts, range(4)))
+        results_of_threads = list(pool.map(counts, range(4)))
     writer.join()
-    assert all(one == sorted(one) and {count % 10 for count in one} == {0} for one in found)
+    assert all(
+        results == sorted(results) and {count % 10 for count in results} == {0}
+        for results in results_of_threads
+    )
     assert load(spark, path).count() == 90 and len(open_tables.open_table_cache().value) == 1
 
 
-def test_few_tables_and_files_stay_open(spark, path, tmp_path, monkeypatch):
+def test_only_few_tables_and_files_stay_open(spark, path, tmp_path, monkeypatch):
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 2)
     for name in "abcd":
         made(tmp_path / name, 3)
@@ -308,12 +320,12 @@ def test_few_tables_and_files_stay_open(spark, path, tmp_path, monkeypatch):
     assert open_shared(tmp_path / "b") is not second
     monkeypatch.setattr(open_tables, "OPEN_FILES_MAX", 1)
     last = open_shared(tmp_path / "d")
-    assert [one.table for one in open_tables.open_table_cache().value.values()] == [last], (
-        "which may have more files by itself"
+    assert [entry.table for entry in open_tables.open_table_cache().value.values()] == [last], (
+        "a single table may have more files than the limit"
     )
 
 
-def test_few_versions_of_a_long_list_are_remembered(spark, path, monkeypatch):
+def test_only_few_versions_of_a_long_file_list_are_cached(spark, path, monkeypatch):
     monkeypatch.setattr(frames, "LISTED_FILES_MAX", 2)
     monkeypatch.setattr(file_index, "LISTED_FILES_MAX", 2)
     table = made(path)
@@ -366,17 +378,17 @@ spark.stop()
 """
 
 
-def test_a_stopped_context_is_let_go_and_the_next_one_reads(tmp_path):
+def test_a_stopped_context_is_freed_and_the_next_one_reads(tmp_path):
     made(tmp_path / "a")
     made(tmp_path / "b")
     command = [sys.executable, "-c", _STOPPED, str(tmp_path / "a"), str(tmp_path / "b")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert ran.stdout.split()[-1] == "gone"
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert process.stdout.split()[-1] == "gone"
     gc.collect()
 
 
-def test_options_that_describe_another_table_are_refused_for_an_open_table_too(spark, path):
+def test_options_that_contradict_the_table_are_refused_even_if_it_is_open(spark, path):
     made(path)
     key = "hoodie.table.recordkey.fields"
     opened = open_shared(path, {key: "id", "hoodie.enable.data.skipping": "true"})

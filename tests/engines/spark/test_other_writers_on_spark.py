@@ -1,4 +1,4 @@
-"""Tables of other Hudi writers on Spark: rows, filters, states, changes, statements."""
+"""Tables of other Hudi writers on Spark: rows, filters, past states, changes and statements."""
 
 import pyarrow.compute as pc
 import pytest
@@ -29,7 +29,7 @@ def _enabled(spark):
 
 
 @pytest.mark.parametrize("name", EVERY_TABLE)
-def test_spark_has_the_rows_that_a_process_has(spark, name, tmp_path):
+def test_spark_reads_the_same_rows_as_a_scan_in_process(spark, name, tmp_path):
     folder = str(fixture(name, tmp_path))
     t = mdt.open(folder)
     rows = bag(t.scan().to_arrow())
@@ -42,7 +42,7 @@ def test_spark_has_the_rows_that_a_process_has(spark, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ("cow_v9_txns_simple_meta", "mor_avro_v8_trips_8i3u1d"))
-def test_rows_are_found_by_hudis_indexes_on_spark(spark, name, tmp_path):
+def test_filters_on_spark_find_the_right_rows_of_tables_with_indexes_of_hudi(spark, name, tmp_path):
     folder = str(fixture(name, tmp_path))
     t = mdt.open(folder)
     rows = t.scan().to_arrow()
@@ -55,7 +55,7 @@ def test_rows_are_found_by_hudis_indexes_on_spark(spark, name, tmp_path):
     assert table.where(f"{key} = 'absent'").count() == 0
 
 
-def test_states_changes_and_base_files_on_spark(spark, tmp_path):
+def test_past_states_changes_and_base_files_are_the_same_on_spark_and_in_process(spark, tmp_path):
     folder = fixture("mor_avro_v8_trips_8i3u1d", tmp_path)
     t, times = mdt.open(folder), instants(folder)
     reader = spark.read.format("mdt")
@@ -69,7 +69,7 @@ def test_states_changes_and_base_files_on_spark(spark, tmp_path):
     assert bag(changes.to_spark(spark).toArrow()) == bag(changes.to_arrow())
 
 
-def test_sql_reads_a_table_of_others_and_does_not_write_to_it(spark, tmp_path):
+def test_sql_reads_tables_of_other_writers_and_refuses_to_write_to_them(spark, tmp_path):
     folder = fixture("cow_v9_txns_simple_meta", tmp_path)
     expected = mdt.open(folder).scan("amount > 100").count()
     spark.sql(f"CREATE TABLE of_others USING mdt LOCATION '{folder}'")
@@ -82,12 +82,14 @@ def test_sql_reads_a_table_of_others_and_does_not_write_to_it(spark, tmp_path):
         spark.sql("DROP TABLE of_others")
 
 
-def test_a_table_stays_open_while_others_write(spark, tmp_path):
+def test_a_table_of_another_writer_stays_open_between_reads(spark, tmp_path):
     folder = str(fixture("cow_v8_nonpartitioned", tmp_path))
     assert open_tables.open_shared(folder) is open_tables.open_shared(folder)
 
 
-def test_merged_files_are_not_found_on_a_cluster(spark, tmp_path, monkeypatch):
+def test_tables_whose_files_are_merged_locally_are_refused_on_a_cluster(
+    spark, tmp_path, monkeypatch
+):
     folder = fixture("mor_avro_v8_trips_8i3u1d", tmp_path)
     monkeypatch.setattr(frame, "is_on_this_machine", lambda spark: False)
     refused("merged on this machine", mdt.read, spark, str(folder), kind=Unsupported)

@@ -1,5 +1,5 @@
-"""Files of older versions have integers that are stored by their differences: releases of Spark
-that skip rows of these wrongly return right rows, too.
+"""Files of older versions store integers as differences (DELTA_BINARY_PACKED). Releases of Spark
+that skip rows of such pages wrongly still return the right rows.
 """
 
 import random
@@ -38,7 +38,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def packed(spark, tmp_path_factory):
-    """A table whose integers and times are packed, and its view ``packed``."""
+    """A table whose integers and timestamps have this encoding, and its view ``packed``."""
     path, names = tmp_path_factory.mktemp("packed") / "t", ("code", "small", "at")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base_file, "_encodings", lambda *_: dict.fromkeys(names, PACKED))
@@ -59,12 +59,10 @@ def packed(spark, tmp_path_factory):
         *(("id", count) for count in (1, 5, 60)),
     ],
 )
-def test_rows_that_an_index_or_the_pages_of_parquet_chose_have_their_values(
-    packed, spark, column, count
-):
-    every = packed.scan(columns=[column]).to_arrow()[column].to_pylist()
+def test_rows_selected_by_an_index_or_by_pages_have_the_right_values(packed, spark, column, count):
+    all_values = packed.scan(columns=[column]).to_arrow()[column].to_pylist()
     for seed in range(3):
-        some = random.Random(f"{seed}:{count}").sample(every, count)
-        where = f"{column} in ({str(some)[1:-1]})"
+        chosen = random.Random(f"{seed}:{count}").sample(all_values, count)
+        where = f"{column} in ({str(chosen)[1:-1]})"
         found = spark.sql(f"select * from packed where {where}").toArrow().select(SCHEMA.names)
         assert bag(found) == bag(packed.scan(where).to_arrow())

@@ -1,4 +1,4 @@
-"""Pages come out of their codecs as they went in, and of damaged ones nothing comes."""
+"""Pages decompress to their original bytes, and damaged pages raise errors."""
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ from mdt.engines.spark import private
 from mdt.engines.spark.java_half import factory_of
 
 CODECS = {"LZ4_RAW": "lz4_raw", "SNAPPY": "snappy", "ZSTD": "zstd"}
-"""Parquet's names of those that have a decompressor of ours, and Arrow's."""
+"""Codecs with a decompressor in the Java half: Parquet's name and Arrow's name."""
 PIECES = st.lists(st.binary(max_size=40).map(lambda piece: piece * 7), max_size=20).map(b"".join)
 
 
@@ -22,36 +22,36 @@ def java(spark):
 
 
 class Decompressor:
-    """One of the Java half."""
+    """A decompressor of the Java half."""
 
     def __init__(self, spark, java, codec):
         self.jvm, self.gateway = private.jvm(spark), private.gateway(spark.sparkContext)
-        made = java.loadClass("mdt.spark.PageDecompressor").getDeclaredConstructors()[0]
-        made.setAccessible(True)
+        constructor = java.loadClass("mdt.spark.PageDecompressor").getDeclaredConstructors()[0]
+        constructor.setAccessible(True)
         names = self.jvm.org.apache.parquet.hadoop.metadata.CompressionCodecName
         arguments = self.gateway.new_array(self.jvm.Object, 1)
         arguments[0] = names.valueOf(codec)
-        self.java = made.newInstance(arguments)
+        self.java = constructor.newInstance(arguments)
 
     def decompress(self, page, size):
-        given = getattr(self.jvm.org.apache.parquet.bytes.BytesInput, "from")(page)
-        return bytes(self.java.decompress(given, size).toByteArray())
+        page_bytes = getattr(self.jvm.org.apache.parquet.bytes.BytesInput, "from")(page)
+        return bytes(self.java.decompress(page_bytes, size).toByteArray())
 
     def decompress_buffer(self, page, size):
         buffers = self.jvm.java.nio.ByteBuffer
-        to = buffers.allocate(size)
-        self.java.decompress(buffers.wrap(page), len(page), to, size)
-        return bytes(to.array())
+        target = buffers.allocate(size)
+        self.java.decompress(buffers.wrap(page), len(page), target, size)
+        return bytes(target.array())
 
 
 @pytest.fixture(params=CODECS)
 def decompressor(request, spark, java):
-    found = Decompressor(spark, java, request.param)
-    yield found, CODECS[request.param]
-    found.java.release()
+    created = Decompressor(spark, java, request.param)
+    yield created, CODECS[request.param]
+    created.java.release()
 
 
-def test_pages_come_out_as_they_went_in(decompressor):
+def test_decompressed_pages_equal_the_original_bytes(decompressor):
     java, codec = decompressor
 
     @settings(max_examples=40, deadline=None)
@@ -64,7 +64,7 @@ def test_pages_come_out_as_they_went_in(decompressor):
     check()
 
 
-def test_nothing_need_not_be_compressed(decompressor):
+def test_an_empty_page_decompresses_to_no_bytes(decompressor):
     assert decompressor[0].decompress(b"", 0) == b""
 
 
@@ -84,12 +84,12 @@ def test_damaged_pages_and_wrong_sizes_are_refused(decompressor):
             java.decompress(data, size)
 
 
-def test_what_no_byte_can_stand_for_is_not_allocated(spark, java):
+def test_an_impossible_decompressed_size_is_refused(spark, java):
     with pytest.raises(Py4JJavaError, match="17 bytes of LZ4_RAW cannot be 2147483647 bytes"):
         Decompressor(spark, java, "LZ4_RAW").decompress(bytes(17), 2**31 - 1)
 
 
-def test_a_reader_of_a_file_takes_ours(spark, java, tmp_path):
+def test_a_parquet_reader_uses_the_decompressors_of_mdt(spark, java, tmp_path):
     data = pa.table({"id": range(5000)})
     table = create(tmp_path / "t", data.schema)
     table.upsert(data)
@@ -107,10 +107,12 @@ def test_a_reader_of_a_file_takes_ours(spark, java, tmp_path):
     try:
         serve.invoke(None, arguments)
         names = jvm.org.apache.parquet.hadoop.metadata.CompressionCodecName
-        found = [
+        decompressors = [
             options.getCodecFactory().getDecompressor(names.valueOf(codec)) for codec in CODECS
         ]
-        assert {one.getClass().getName() for one in found} == {"mdt.spark.PageDecompressor"}
+        assert {
+            codec_decompressor.getClass().getName() for codec_decompressor in decompressors
+        } == {"mdt.spark.PageDecompressor"}
         assert reader.readNextRowGroup().getRowCount() == 5000
     finally:
         reader.close()

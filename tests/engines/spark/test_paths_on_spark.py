@@ -1,4 +1,4 @@
-"""A path means one table, whether SQL, format("mdt") or Python names it."""
+"""A path means the same table in SQL, in format("mdt") and in Python."""
 
 import pyarrow as pa
 import pytest
@@ -18,7 +18,7 @@ def test_a_location_is_the_directory_of_that_name(spark, tmp_path, name):
     spark.sql("drop table if exists located")
     spark.sql(f"create table located (id bigint) using mdt options (key 'id') location '{path}'")
     spark.sql("insert into located values (1)")
-    assert [one.name for one in tmp_path.iterdir()] == [name]
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
     table = mdt.open(path)
     table.upsert(pa.table({"id": [2]}))
     assert table.path == str(path)
@@ -39,7 +39,7 @@ def test_a_location_is_the_directory_of_that_name(spark, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_path_of_hadoop_is_the_object_of_that_name(name):
+def test_a_hadoop_path_is_the_object_prefix_of_that_name(name):
     storage = open_storage(
         hadoop_path(f"s3a://bucket/{name}"),
         storage_options={"region": "us-east-1", "access_key_id": "a", "secret_access_key": "b"},
@@ -49,7 +49,7 @@ def test_a_path_of_hadoop_is_the_object_of_that_name(name):
     assert storage._store.prefix == name
 
 
-def test_a_ready_store_is_named_by_its_prefix():
+def test_the_uri_of_a_store_object_contains_its_prefix():
     from obstore.store import S3Store
 
     store = S3Store(

@@ -9,7 +9,7 @@ from mdt.engines.spark import private
 from mdt.errors import Unsupported
 
 
-def test_a_session_knows_whether_it_runs_here(spark):
+def test_a_running_classic_session_is_recognised(spark):
     assert not private.is_stopped(spark), (
         f"pyspark {release}: SparkContext._jsc is None although the session runs"
     )
@@ -19,7 +19,7 @@ def test_a_session_knows_whether_it_runs_here(spark):
     )
 
 
-def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(
+def test_java_that_does_not_compile_is_reported_with_file_and_line(
     spark,
 ):
     text = "// x\npackage mdt.spark;\nfinal class A {\n    Object a = new B().gone();\n}\n"
@@ -31,17 +31,19 @@ def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(
         )
 
 
-def test_classes_of_several_files_are_of_one_package_and_loader(spark):
-    one = "package mdt.spark; public class One { public String told() { return new Two().text; } }"
-    two = 'package mdt.spark; final class Two { final String text = "of Two"; }'
-    loader, _ = private.compile_java(spark.sparkContext, {"One.java": one, "Two.java": two})
+def test_classes_of_several_files_share_a_package_and_a_class_loader(spark):
+    first_source = (
+        "package mdt.spark; public class One { public String told() { return new Two().text; } }"
+    )
+    second_source = 'package mdt.spark; final class Two { final String text = "of Two"; }'
+    loader, _ = private.compile_java(
+        spark.sparkContext, {"One.java": first_source, "Two.java": second_source}
+    )
     assert loader.loadClass("mdt.spark.One").newInstance().told() == "of Two"
 
 
-def test_where_spark_comes_from_elsewhere_than_the_class_path_no_platform_is_said(
-    spark, monkeypatch
-):
+def test_the_platform_is_empty_if_spark_is_not_on_the_class_path(spark, monkeypatch):
     assert private.platform(spark.sparkContext)
-    elsewhere = private.jvm(spark).java.lang.ClassLoader.getSystemClassLoader().getParent()
-    monkeypatch.setattr(private, "_loader_of_spark", lambda classes: elsewhere)
+    other_loader = private.jvm(spark).java.lang.ClassLoader.getSystemClassLoader().getParent()
+    monkeypatch.setattr(private, "_loader_of_spark", lambda classes: other_loader)
     assert private.platform(spark.sparkContext) == ""

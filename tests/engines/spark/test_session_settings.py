@@ -1,5 +1,5 @@
-"""``spark.mdt.*`` of a session: indexes of new tables, options, packages of executors, indexes
-built in the background, plans in the log.
+"""``spark.mdt.*`` settings of a session: indexes of new tables, options, packages of executors,
+indexes built in the background, and plans in the log.
 """
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ def save(rows, path, mode="append", **options):
     return mdt.open(path)
 
 
-def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what_they_are(
+def test_session_settings_apply_to_new_tables_and_leave_existing_tables_unchanged(
     configured, tmp_path
 ):
     rows = configured.createDataFrame(ROWS)
@@ -37,9 +37,11 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
         "compression": "zstd",
     }.items():
         configured.sql(f"set `spark.mdt.{name}`=`{text}`")
-    made = save(rows, tmp_path / "made", key="id", partition_by="city").definition
-    assert (made.table_type, made.key_index) == ("MERGE_ON_READ", "record")
-    assert made.is_global and not made.hive_style and len(made.indexes) == 2
+    from_settings = save(rows, tmp_path / "made", key="id", partition_by="city").definition
+    assert (from_settings.table_type, from_settings.key_index) == ("MERGE_ON_READ", "record")
+    assert (
+        from_settings.is_global and not from_settings.hive_style and len(from_settings.indexes) == 2
+    )
     place = f"location '{tmp_path}/s'"
     options = "options (key 'id', indexes 'bloom(id)')"
     configured.sql(f"create table trips using mdt {options} {place} as select 'a' id")
@@ -47,12 +49,18 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
     assert index.endswith("(id)")
     bare = save(rows, tmp_path / "bare", key="id", indexes="").definition
     assert bare.indexes == () and bare.key_index == "record"
-    hudis = {
+    hudi_options = {
         "hoodie.index.type": "BLOOM",
         "hoodie.datasource.write.hive_style_partitioning": "true",
     }
-    told = save(rows, tmp_path / "told", key="id", partition_by="city", **hudis).definition
-    assert (told.key_index, told.is_global, told.hive_style) == ("bloom", False, True)
+    from_options = save(
+        rows, tmp_path / "told", key="id", partition_by="city", **hudi_options
+    ).definition
+    assert (from_options.key_index, from_options.is_global, from_options.hive_style) == (
+        "bloom",
+        False,
+        True,
+    )
     assert save(rows, tmp_path / "plain").definition == plain.definition
     assert tuples(mdt.read(configured, str(tmp_path / "plain")).select("id")) == ["a", "b", "c"]
 
@@ -65,13 +73,15 @@ def test_commits_carry_the_metadata_of_the_session_and_of_the_write(configured, 
     configured.sql("delete from trips where id = 'a'").collect()
     configured.conf.unset("spark.mdt.commit.metadata.run")
     configured.sql("delete from trips where id = 'b'").collect()
-    told = [None if one is None else dict(one) for one in table.history()["metadata"].to_pylist()]
-    assert told == [{"run": "nightly", "step": "load"}] * 2 + [{"run": "nightly"}, None]
+    metadata = [
+        None if pairs is None else dict(pairs) for pairs in table.history()["metadata"].to_pylist()
+    ]
+    assert metadata == [{"run": "nightly", "step": "load"}] * 2 + [{"run": "nightly"}, None]
     with pytest.raises(PySparkException, match="reserved by Hudi or mdt"):
         save(rows, tmp_path / "t", **{"commit.metadata.schema": "x"})
 
 
-SENSELESS = cases(
+INVALID_SETTINGS = cases(
     """
     index -> bitmap(city) -> unknown setting 'spark.mdt.index'.*did you mean spark.mdt.index
     page.bytes -> many -> page.bytes='many' is not valid
@@ -86,8 +96,8 @@ SENSELESS = cases(
 )
 
 
-@pytest.mark.parametrize(("name", "text", "reason"), SENSELESS)
-def test_settings_that_mean_nothing_are_refused_before_anything_is_written(
+@pytest.mark.parametrize(("name", "text", "reason"), INVALID_SETTINGS)
+def test_invalid_settings_are_refused_before_anything_is_written(
     configured, tmp_path, name, text, reason
 ):
     configured.conf.set(f"spark.mdt.{name}", text)
@@ -98,28 +108,28 @@ def test_settings_that_mean_nothing_are_refused_before_anything_is_written(
         mdt.read(configured, str(tmp_path / "t"))
 
 
-def test_every_option_is_a_setting_and_no_word_is_one_twice():
+def test_setting_names_are_unique_and_parse_to_options():
     assert len(set(setting_names())) == len(setting_names()) > 40
     names = ("write.memory.max", "bucket.count", "metadata.compact.records")
-    found = parse({f"spark.mdt.{name}": "3" for name in names})
-    assert found.create_options == {"mdt.bucket.count": "3"} and len(found.options) == 2
+    parsed = parse({f"spark.mdt.{name}": "3" for name in names})
+    assert parsed.create_options == {"mdt.bucket.count": "3"} and len(parsed.options) == 2
 
 
-def test_the_executors_are_asked_for_packages_with_indexes_and_must_have_the_drivers_version(
+def test_executors_must_have_index_packages_in_the_version_of_the_driver(
     configured, tmp_path, monkeypatch
 ):
     configured.conf.set("spark.mdt.indexes.packages", "example-index")
     save(configured.createDataFrame(ROWS), tmp_path / "t", key="id", indexes="length(city)")
     monkeypatch.setattr(packages, "_load", lambda name: "7.0")
     configured.conf.set("spark.mdt.indexes.packages", "example-index, example_index")
-    told = "an executor on .* has 'example-index' .*, but the driver has 7.0"
-    with pytest.raises(PySparkException, match=told):
+    message = "an executor on .* has 'example-index' .*, but the driver has 7.0"
+    with pytest.raises(PySparkException, match=message):
         save(configured.createDataFrame(ROWS), tmp_path / "t")
 
 
-def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(configured, tmp_path):
+def test_missing_index_coverage_is_built_in_the_background(configured, tmp_path):
     rows, path = configured.createDataFrame(ROWS), f"{tmp_path}/t"
-    some = rows.where("city = 'Rome'")
+    rome = rows.where("city = 'Rome'")
     table = save(rows, path, key="id", partition_by="city")
 
     def coverage():
@@ -127,10 +137,10 @@ def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(configure
         return table.indexes()["coverage"].to_pylist()
 
     table.create_index("bitmap(id)", mode="async")
-    save(some, path)
+    save(rome, path)
     assert coverage() != [100.0]
     configured.conf.set("spark.mdt.indexes.build", "background")
-    save(some, path)
+    save(rome, path)
     assert coverage() == [100.0]
     configured.sql(f"call mdt.create_index('{path}', 'bloom(city); bitmap(fare)', 'async')")
     assert coverage() == [100.0] * 3
@@ -144,7 +154,9 @@ def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(configure
     assert coverage() == [100.0] * 3
 
 
-def test_indexes_that_queries_want_are_created_and_built(configured, tmp_path, monkeypatch):
+def test_indexes_for_frequent_filters_are_created_and_built_automatically(
+    configured, tmp_path, monkeypatch
+):
     monkeypatch.setattr(usage, "REPORT_SECONDS", 0)
     configured.conf.set("spark.mdt.indexes.auto", "true")
     rows = configured.range(30_000).selectExpr(
@@ -161,7 +173,7 @@ def test_indexes_that_queries_want_are_created_and_built(configured, tmp_path, m
     assert (index["index"], index["coverage"]) == ("bitmap(city)", 100.0)
 
 
-def test_plans_are_told_to_the_log_of_spark_without_literals(configured, tmp_path):
+def test_plans_are_written_to_the_log_of_spark_without_literals(configured, tmp_path):
     shape = {"key": "id", "partition_by": "city", "indexes": "bitmap(city)"}
     path = save(configured.createDataFrame(ROWS), tmp_path / "t", **shape).path
     classes = jvm(configured)
@@ -184,7 +196,7 @@ def test_plans_are_told_to_the_log_of_spark_without_literals(configured, tmp_pat
     finally:
         logger.removeAppender(appender)
         appender.stop()
-    some, every = writer.toString().splitlines()
-    assert path in some and path in every
-    assert "reads 1 of 2 files, " in some and "column_stats pruned 1 of 2" in some
-    assert "Rome" not in some and "reads 2 of 2 files, " in every
+    filtered, unfiltered = writer.toString().splitlines()
+    assert path in filtered and path in unfiltered
+    assert "reads 1 of 2 files, " in filtered and "column_stats pruned 1 of 2" in filtered
+    assert "Rome" not in filtered and "reads 2 of 2 files, " in unfiltered

@@ -1,4 +1,4 @@
-"""Indexes built in Spark tasks equal those built in process, and prune Spark queries."""
+"""Indexes built in Spark tasks equal those built in process, and are used by queries."""
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ def table(tmp_path):
 
 def _summaries(table):
     snapshot = table.snapshot()
-    found = {}
+    summaries = {}
     for spec in snapshot.definition.indexes:
         shards = np.flatnonzero(snapshot.covered_shards(spec))
         for shard, summary in zip(
@@ -48,11 +48,11 @@ def _summaries(table):
             assert summary is not None
             if isinstance(summary, ObjectRange):
                 summary = table.metadata.objects.read(summary, verify=True).to_pybytes()
-            found[spec, int(snapshot.shards.number[shard])] = summary
-    return found
+            summaries[spec, int(snapshot.shards.number[shard])] = summary
+    return summaries
 
 
-def test_indexes_built_on_spark_equal_those_built_here(spark, table):
+def test_indexes_built_on_spark_equal_those_built_in_process(spark, table):
     result = table.create_index(SPECS, spark=spark)
     built = _summaries(table)
     assert (
@@ -75,32 +75,32 @@ def test_indexes_built_on_spark_equal_those_built_here(spark, table):
         "note like '%word77%'",
     ],
 )
-def test_indexes_prune_the_files_of_a_spark_query_and_keep_its_rows(spark, table, where):
+def test_indexes_are_used_in_plans_and_keep_the_rows_of_a_spark_query(spark, table, where):
     expected = sorted(
         mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist()
     )
     table.create_index(SPECS)
     frame = mdt.read(spark, table.path)
     assert sorted(frame.where(where).select("id").toArrow()["id"].to_pylist()) == expected
-    found = plan(table.metadata, table.snapshot(), parse_where(where, SCHEMA))
-    assert len(found.segments) <= len(table.files())
+    query_plan = plan(table.metadata, table.snapshot(), parse_where(where, SCHEMA))
+    assert len(query_plan.segments) <= len(table.files())
     used = [
         note
-        for note in found.notes
+        for note in query_plan.notes
         if note.used and note.index.startswith(("bitmap", "text", "bloom"))
     ]
     assert used or "like" in where
     assert table.scan(where).count() == len(expected)
 
 
-def test_a_table_that_tasks_cannot_see_is_named(spark):
+def test_index_builds_in_tasks_are_refused_for_a_table_in_memory(spark):
     table = mdt.create(mdt.stores.storage.MemoryStorage(), SCHEMA, ["id"])
     table.insert(_rows(0, 10))
     with pytest.raises(Unsupported, match="mdt-memory"):
         table.create_index("bitmap(n)", spark=spark)
 
 
-def test_small_files_that_a_task_writes_share_summaries(spark, table):
+def test_small_files_written_by_a_task_share_summaries(spark, table):
     table.create_index(SPECS)
     table.upsert(
         spark.createDataFrame(

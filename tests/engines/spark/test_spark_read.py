@@ -1,6 +1,4 @@
-"""What Spark reads of a table is what the table holds, at one commit, with as few files as the
-predicates allow.
-"""
+"""Spark reads the rows of a table at one commit, from as few files as the predicates allow."""
 
 import stat
 import threading
@@ -38,11 +36,11 @@ SCHEMA = pa.schema(
 )
 CITIES = ["a/b", "%2F", "two words", "ö", "x=y", None]
 FLOATS = [float("nan"), -0.0, 0.0, 0.7, float("inf"), -1.5, None]
-START = datetime(2026, 3, 8, 9, 0, tzinfo=UTC)  # an hour before Los Angeles loses one
+START = datetime(2026, 3, 8, 9, 0, tzinfo=UTC)  # an hour before daylight saving time in Los Angeles
 
 
 def rows(ids, version=0):
-    """Return one row for each id; partition and key follow from the id, the rest from id +
+    """Return one row for each id. Partition and key follow from the id, the other columns from id +
     version.
     """
 
@@ -66,8 +64,8 @@ def rows(ids, version=0):
 
 
 def merged(path, **more):
-    """Create a table with clean base files, base files with dead rows, and log files with live and
-    dead rows.
+    """Create a table with clean base files, base files with deleted rows, and log files with live
+    and deleted rows.
     """
     arguments = {"partition_by": ["city", "day"], "key_index": "record", **more}
     table = create(path, SCHEMA, **arguments)
@@ -83,8 +81,8 @@ def table(tmp_path_factory):
     return merged(tmp_path_factory.mktemp("read") / "t")
 
 
-def arrow(found):
-    return found.toArrow().cast(SCHEMA)
+def arrow(frame):
+    return frame.toArrow().cast(SCHEMA)
 
 
 SQL = lines(
@@ -143,24 +141,24 @@ LISTS = [
 
 
 def test_scans_on_spark_and_in_process_return_the_same_rows(spark, table):
-    """One query for all filters: planning each alone would take a minute."""
+    """One query for all filters, since planning each alone would take a minute."""
     expected, parts = {}, []
     wheres = [*SQL, *LISTS]
     for n, where in enumerate(wheres):
         scan = table.scan(where=where)
         expected[n] = bag(scan.to_arrow())
         parts.append(frames.to_column(scan.predicate, SCHEMA).alias(f"q{n}"))  # type: ignore[arg-type]
-    found = mdt.read(spark, table.path).select("*", *parts).toArrow()
+    answers = mdt.read(spark, table.path).select("*", *parts).toArrow()
     for n, where in enumerate(wheres):
-        assert bag(found.filter(found[f"q{n}"]).select(SCHEMA.names).cast(SCHEMA)) == expected[n], (
-            where
-        )
+        assert (
+            bag(answers.filter(answers[f"q{n}"]).select(SCHEMA.names).cast(SCHEMA)) == expected[n]
+        ), where
     assert sum(map(bool, expected.values())) > 0.8 * len(wheres), (
         "most filters should match something"
     )
 
 
-def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(spark, tmp_path):
+def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_snapshot(spark, tmp_path):
     table = create(tmp_path / "t", SCHEMA, partition_by=["city"], key_index="record")
     view = mdt.read(spark, table.path)
     view.createOrReplaceTempView("moving")
@@ -180,12 +178,12 @@ def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(spark, t
     ):
         change()
         assert bag(arrow(spark.sql("select * from moving"))) == bag(table.scan().to_arrow())
-    assert len(ran.collect()) == 10, "what ran keeps its snapshot"
+    assert len(ran.collect()) == 10, "a query that has run keeps its snapshot"
     assert bag(arrow(twenty.to_spark(spark))) == bag(rows(range(20)))
     assert empty.to_spark(spark).count() == 0
 
 
-def test_a_frame_as_of_a_point_stays_there(spark, tmp_path):
+def test_a_frame_as_of_a_commit_keeps_reading_that_commit(spark, tmp_path):
     table = merged(tmp_path / "t")
     instant = table.history()["instant"][2].as_py()
     frames_of_2 = [mdt.read(spark, table.path, as_of=2), mdt.read(spark, table.path, as_of=instant)]
@@ -197,7 +195,9 @@ def test_a_frame_as_of_a_point_stays_there(spark, tmp_path):
     assert frames_of_2[0].where("id = 4").count() == 1, "it was deleted later"
 
 
-def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(spark, tmp_path):
+def test_incremental_and_read_optimized_queries_are_the_same_on_spark_and_in_process(
+    spark, tmp_path
+):
     table = merged(tmp_path / "t")
     for scan in (
         table.scan(since=1),
@@ -213,7 +213,7 @@ def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(sp
 
 
 @pytest.mark.parametrize("mode", ["net", "all"])
-def test_changes_on_spark_are_those_in_process(spark, tmp_path, mode):
+def test_changes_are_the_same_on_spark_and_in_process(spark, tmp_path, mode):
     table = merged(tmp_path / "t")
     table.compact()
     table.upsert(rows(range(3, 20), 3))
@@ -236,38 +236,38 @@ def test_no_reader_sees_a_mixture_of_commits(spark, tmp_path):
         " select * from racing)"
     )
     mdt.read(spark, table.path).createOrReplaceTempView("racing")
-    done, seen = threading.Event(), set()
+    is_done, seen_states = threading.Event(), set()
 
     def write():
-        """Commit until the readers have seen the table move a few times."""
+        """Commit until the readers have seen several states."""
         for n in range(1, 40):
             table.delete(rows(range(n, n + 1)))
             table.upsert(rows(range(20, 40 + n), n))
             time.sleep(0.1)
-            if len(seen) > 3:
+            if len(seen_states) > 3:
                 return
 
     def read():
-        while not done.is_set():
-            seen.add(tuple(spark.sql(text).first()))  # type: ignore[arg-type]
+        while not is_done.is_set():
+            seen_states.add(tuple(spark.sql(text).first()))  # type: ignore[arg-type]
 
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(read) for _ in range(4)]
         try:
             write()
         finally:
-            done.set()
+            is_done.set()
         for reader in readers:
             reader.result()
     committed = set()
     for seq in range(1, table.snapshot().seq + 1):
-        found = mdt.query.Scan(
+        state = mdt.query.Scan(
             table.metadata, table.snapshot(seq), None, None, table.options
         ).to_arrow()
-        total = sum(int(m * 4) for m in found["m"].to_pylist() if m is not None)
-        committed.add((2 * len(found), 2 * total, max(found["id"].to_pylist())))
-    assert seen <= committed
-    assert len(seen) > 1, "the readers should have seen the table move"
+        total = sum(int(m * 4) for m in state["m"].to_pylist() if m is not None)
+        committed.add((2 * len(state), 2 * total, max(state["id"].to_pylist())))
+    assert seen_states <= committed
+    assert len(seen_states) > 1, "the readers should have seen several states"
 
 
 def test_spark_opens_few_files_for_selective_predicates(spark, tmp_path):
@@ -275,16 +275,16 @@ def test_spark_opens_few_files_for_selective_predicates(spark, tmp_path):
     files, view, snapshot = table.files(), mdt.read(spark, table.path), table.snapshot()
     vectors = [snapshot.vector(number) or () for number in snapshot.live_numbers.tolist()]
     dead = sum(rows <= len(v) for rows, v in zip(files["rows"].to_pylist(), vectors, strict=True))
-    assert opened(view) == len(files) - dead == len(view.inputFiles())
+    assert files_opened(view) == len(files) - dead == len(view.inputFiles())
     assert len(set(files["kind"].to_pylist())) == 2, "base and log files"
-    assert opened(view.where("city = 'a/b'")) <= 4
-    assert opened(view.where("id = 59")) <= 2
-    assert opened(view.where("id = 2 and m = 1")) <= 2, "a row of a log file"
-    assert opened(view.where("id > 1000")) == 0
+    assert files_opened(view.where("city = 'a/b'")) <= 4
+    assert files_opened(view.where("id = 59")) <= 2
+    assert files_opened(view.where("id = 2 and m = 1")) <= 2, "a row of a log file"
+    assert files_opened(view.where("id > 1000")) == 0
 
 
-def opened(query):
-    """Return how many files of rows the scans of a query opened, by Spark's own count."""
+def files_opened(query):
+    """Return how many data files the scans of a query opened, by Spark's own metrics."""
     return sum(run(query.select("id"))[1])
 
 
@@ -316,7 +316,7 @@ def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(spark, tm
     assert tree(tmp_path) == before
 
 
-def test_the_options_of_a_read_hold_for_its_queries(spark, tmp_path, monkeypatch):
+def test_options_of_a_read_apply_to_its_queries(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(usage, "REPORT_SECONDS", 0)
     table = merged(tmp_path / "t")
     assert mdt.read(spark, table.path, {"mdt.usage.counts": True}).where("id = 3").count() == 1
@@ -343,7 +343,7 @@ def test_a_table_without_write_permission_can_be_read(spark, tmp_path):
 def test_spark_filters_columns_with_large_dictionaries_in_every_compression(
     spark, tmp_path, compression
 ):
-    """parquet-java fails on LZ4 dictionaries above 8 KiB where it filters by them."""
+    """parquet-java fails on LZ4 dictionaries above 8 KiB when it filters by them."""
     ids = range(20_000)
     names = [f"a name of some length {i * 7919 % 3000}" for i in ids]
     rows = {"id": ids, "name": names, "n": [i * 31 % 2500 + (1 << 40) for i in ids]}
@@ -358,20 +358,22 @@ def test_spark_filters_columns_with_large_dictionaries_in_every_compression(
 
 
 @pytest.mark.parametrize("way", ["", " desc", " nulls last", " desc nulls first"])
-def test_spark_sorts_every_type_as_we_do(spark, table, way):
+def test_spark_sorts_every_type_as_a_scan_in_process_does(spark, table, way):
     for name in SCHEMA.names:
         scan = table.scan(order_by=f"{name}{way}, id desc", limit=25)
-        theirs = [row["id"] for row in scan.to_spark(spark).collect()]
-        assert theirs == scan.to_arrow()["id"].to_pylist(), name
+        ids_on_spark = [row["id"] for row in scan.to_spark(spark).collect()]
+        assert ids_on_spark == scan.to_arrow()["id"].to_pylist(), name
 
 
 def test_spark_limits_without_an_order_and_after_a_filter(spark, table, monkeypatch):
     rows = table.scan("x > 0").to_arrow()
-    found = table.scan("x > 0", limit=5).to_spark(spark).toArrow()
-    assert len(found) == 5 and not bag(found.select(["id"])) - bag(rows.select(["id"]))
+    limited = table.scan("x > 0", limit=5).to_spark(spark).toArrow()
+    assert len(limited) == 5 and not bag(limited.select(["id"])) - bag(rows.select(["id"]))
     assert table.scan(limit=0).to_spark(spark).count() == 0
-    whole = table.scan(limit=SPARK_LIMIT_MAX + 1, order_by="id", columns=["city"]).to_spark(spark)
-    assert whole.columns == ["city"] and whole.count() == table.scan().count()
+    above_maximum = table.scan(limit=SPARK_LIMIT_MAX + 1, order_by="id", columns=["city"]).to_spark(
+        spark
+    )
+    assert above_maximum.columns == ["city"] and above_maximum.count() == table.scan().count()
     monkeypatch.setattr("mdt.query.SPARK_LIMIT_MAX", 3)
     assert table.scan(limit=3).to_spark(spark).count() == 3
     with pytest.raises(mdt.Unsupported, match="above Spark's maximum of 3"):
@@ -380,6 +382,6 @@ def test_spark_limits_without_an_order_and_after_a_filter(spark, table, monkeypa
 
 def test_a_table_and_a_scan_can_be_used_in_spark_tasks(spark, table):
     scan = table.scan("id < 20")
-    counted = spark.sparkContext.parallelize([0, 1], 2)
-    found = counted.map(lambda _: (table.scan().count(), scan.count())).collect()
-    assert found == [(table.scan().count(), scan.count())] * 2
+    numbers = spark.sparkContext.parallelize([0, 1], 2)
+    results = numbers.map(lambda _: (table.scan().count(), scan.count())).collect()
+    assert results == [(table.scan().count(), scan.count())] * 2

@@ -1,4 +1,4 @@
-"""Compaction, clustering, and changes by a condition, in Spark's tasks."""
+"""Compaction, clustering, rewriting alterations and changes by a condition in Spark's tasks."""
 
 import pyarrow as pa
 import pytest
@@ -41,10 +41,10 @@ def table(tmp_path):
     return made
 
 
-def test_spark_compacts_what_it_is_told_to(spark, table, tmp_path):
-    before, seen = bag(table.scan().to_arrow()), []
-    done = table.compact(spark=spark, progress=lambda n, of: seen.append((n, of)))
-    assert done.engine == "spark" and done.instant and seen == [(seen[0][1],) * 2]
+def test_spark_compacts_a_table_and_reports_progress(spark, table, tmp_path):
+    before, reports = bag(table.scan().to_arrow()), []
+    result = table.compact(spark=spark, progress=lambda n, total: reports.append((n, total)))
+    assert result.engine == "spark" and result.instant and reports == [(reports[0][1],) * 2]
     assert not [kind for kind in table.files()["kind"].to_pylist() if kind != 0]
     assert (
         bag(mdt.open(tmp_path / "t").scan().to_arrow())
@@ -52,10 +52,10 @@ def test_spark_compacts_what_it_is_told_to(spark, table, tmp_path):
         == bag(hudi_table(tmp_path / "t", SCHEMA))
     )
     assert table.check().ok
-    assert not table.compact(spark=spark).instant, "nothing is left to do"
+    assert not table.compact(spark=spark).instant, "a second compaction has nothing to do"
 
 
-def test_spark_writes_all_rows_again_with_the_columns_of_an_alteration(spark, table, tmp_path):
+def test_spark_rewrites_all_rows_with_the_altered_columns(spark, table, tmp_path):
     names = ["id", "city", "more", "y"]
     before = (
         table.scan()
@@ -63,23 +63,25 @@ def test_spark_writes_all_rows_again_with_the_columns_of_an_alteration(spark, ta
         .rename_columns(names)
         .cast(columns("id int64, city string, more double, y float64"))
     )
-    done = table.alter(rename={"x": "more"}, widen={"x": "double"}, rewrite=True, spark=spark)
-    assert done.engine == "spark" and done.files_written == len(table.files())
-    found = mdt.open(tmp_path / "t").scan().to_arrow()
-    assert bag(found) == bag(before) == bag(hudi_table(tmp_path / "t", before.schema))
+    result = table.alter(rename={"x": "more"}, widen={"x": "double"}, rewrite=True, spark=spark)
+    assert result.engine == "spark" and result.files_written == len(table.files())
+    after = mdt.open(tmp_path / "t").scan().to_arrow()
+    assert bag(after) == bag(before) == bag(hudi_table(tmp_path / "t", before.schema))
     assert table.check().ok
 
 
-def test_spark_clusters_and_queries_read_fewer_files(spark, table, tmp_path):
-    before, read = (
+def test_spark_clusters_a_table_so_that_queries_read_fewer_files(spark, table, tmp_path):
+    before, files_before = (
         bag(table.scan().to_arrow()),
         table.scan("x between 100 and 110").explain().files_read,
     )
-    done = table.cluster(["x", "y"], curve="zorder", spark=spark)
+    result = table.cluster(["x", "y"], curve="zorder", spark=spark)
     assert (
-        done.rows >= 2000 and done.groups_made > 5 and done.overlap["x"][1] < done.overlap["x"][0]
+        result.rows >= 2000
+        and result.groups_made > 5
+        and result.overlap["x"][1] < result.overlap["x"][0]
     )
-    assert table.scan("x between 100 and 110").explain().files_read < read
+    assert table.scan("x between 100 and 110").explain().files_read < files_before
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
     assert (
         bag(mdt.open(tmp_path / "t").scan().to_arrow())
@@ -93,24 +95,27 @@ def test_spark_clusters_and_queries_read_fewer_files(spark, table, tmp_path):
 
 
 def test_spark_deletes_and_updates_by_a_condition(spark, table, tmp_path):
-    found, seen = table.scan().to_arrow().to_pylist(), []
-    done = table.delete_where(
-        "x > 500 and y = 0", spark=spark, progress=lambda n, of: seen.append((n, of))
+    before, reports = table.scan().to_arrow().to_pylist(), []
+    result = table.delete_where(
+        "x > 500 and y = 0", spark=spark, progress=lambda n, total: reports.append((n, total))
     )
-    kept = [row for row in found if not (row["x"] > 500 and row["y"] == 0)]
-    assert (done.deleted, done.engine) == (len(found) - len(kept), "spark") and seen == [
-        (seen[0][1],) * 2
-    ]
-    assert bag(table.scan().to_arrow()) == bag(pa.Table.from_pylist(kept, SCHEMA))
+    expected = [row for row in before if not (row["x"] > 500 and row["y"] == 0)]
+    assert (result.deleted, result.engine) == (
+        len(before) - len(expected),
+        "spark",
+    ) and reports == [(reports[0][1],) * 2]
+    assert bag(table.scan().to_arrow()) == bag(pa.Table.from_pylist(expected, SCHEMA))
     changed = table.update_where(
         {"y": "y + x / 2"}, "x <= :most", params={"most": 100}, spark=spark
     )
-    kept = [row | ({"y": row["y"] + row["x"] / 2} if row["x"] <= 100 else {}) for row in kept]
-    assert (changed.updated, changed.engine) == (sum(row["x"] <= 100 for row in kept), "spark")
+    expected = [
+        row | ({"y": row["y"] + row["x"] / 2} if row["x"] <= 100 else {}) for row in expected
+    ]
+    assert (changed.updated, changed.engine) == (sum(row["x"] <= 100 for row in expected), "spark")
     assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == bag(
-        pa.Table.from_pylist(kept, SCHEMA)
+        pa.Table.from_pylist(expected, SCHEMA)
     )
-    assert bag(pa.Table.from_pylist(kept, SCHEMA)) == bag(hudi_table(tmp_path / "t", SCHEMA))
+    assert bag(pa.Table.from_pylist(expected, SCHEMA)) == bag(hudi_table(tmp_path / "t", SCHEMA))
     with pytest.raises(Invalid, match="division by zero"):
         table.update_where({"y": "1 / (x - x)"}, "x < 3", spark=spark)
     with pytest.raises(Invalid, match="must be a SparkSession"):

@@ -1,5 +1,5 @@
-"""A driver that reads and writes for long keeps what it needs, and no more: threads, descriptors,
-functions that the JVM may call, rows that Spark holds.
+"""A long-running driver that reads and writes does not accumulate resources: threads, descriptors,
+functions that the JVM may call, and rows that Spark persists.
 """
 
 import gc
@@ -18,11 +18,11 @@ SCHEMA = columns("id string, city string, v int64")
 ROUNDS, WARM = 25, 4
 COLLECTIONS = 5
 MORE = 6
-"""So many threads or descriptors may come and go with what Spark does at the moment."""
+"""Tolerated increase of threads or descriptors, which Spark opens and closes at any time."""
 
 
-def works(spark, path):
-    """Return what a driver does, each of it with a number that differs from round to round."""
+def workloads(spark, path):
+    """Return the workloads of a driver. Each takes a number that differs from round to round."""
 
     def read(n):
         spark.sql(f"select count(*) from soak where v > {n}").toArrow()
@@ -57,10 +57,10 @@ def works(spark, path):
     return {"read": read, "join": join, "write": write}
 
 
-def kept(spark):
-    """Return how much there is of what a leak would make more."""
+def resources(spark):
+    """Return the amount of each resource that a leak would increase."""
     context = spark.sparkContext
-    for _ in range(COLLECTIONS):  # Python lets go what the JVM has let go
+    for _ in range(COLLECTIONS):  # Python frees objects after the JVM has freed its references
         gc.collect()
         private.collect_garbage(spark)
         time.sleep(0.2)
@@ -76,7 +76,7 @@ def kept(spark):
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["read", "join", "write"])
-def test_what_a_driver_holds_does_not_grow(spark, tmp_path, what):
+def test_the_resources_of_a_driver_do_not_grow(spark, tmp_path, what):
     path = str(tmp_path / "t")
     t = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], table_type="MERGE_ON_READ")
     t.upsert(
@@ -89,13 +89,13 @@ def test_what_a_driver_holds_does_not_grow(spark, tmp_path, what):
     mdt.spark.enable(spark)
     spark.sql(f"create table soak using mdt location '{path}'")
     try:
-        work = works(spark, path)[what]
+        work = workloads(spark, path)[what]
         for n in range(WARM):
             work(n)
-        before = kept(spark)
+        before = resources(spark)
         for n in range(ROUNDS):
             work(WARM + n)
-        after = kept(spark)
+        after = resources(spark)
     finally:
         spark.sql("drop table soak")
     assert all(after[name] <= before[name] + MORE for name in before), (before, after)

@@ -1,6 +1,4 @@
-"""``mdt.warm(spark, path)``: the first queries of Spark find in memory what later ones find
-there.
-"""
+"""``mdt.warm(spark, path)``: the first queries of Spark already find their metadata in memory."""
 
 from pathlib import Path
 
@@ -50,16 +48,16 @@ def misses(table):
 
 
 @pytest.mark.parametrize("how", ["read", "format", "catalog"])
-def test_first_queries_find_everything_in_memory(spark, table, how):
-    told = list[tuple[int, int]]()
-    found = mdt.warm(spark, table.path, progress=lambda done, total: told.append((done, total)))
+def test_first_queries_after_warm_find_everything_in_memory(spark, table, how):
+    reports = list[tuple[int, int]]()
+    result = mdt.warm(spark, table.path, progress=lambda done, total: reports.append((done, total)))
     assert (
-        found.seq == 2
-        and found.summaries == 2
-        and found.key_maps == found.opened == 4
-        and found.tasks == 0
+        result.seq == 2
+        and result.summaries == 2
+        and result.key_maps == result.opened == 4
+        and result.tasks == 0
     )
-    assert found.bytes > 10 * 6000 and told[-1] == (6, 6)
+    assert result.bytes > 10 * 6000 and reports[-1] == (6, 6)
     warm = open_shared(table.path, None, None, None)
     assert warm is not table and warm is open_shared(
         Path(table.path.removeprefix("file://")), None, None, None
@@ -79,45 +77,45 @@ def test_first_queries_find_everything_in_memory(spark, table, how):
     assert hit_rates(warm.metadata)["key maps"][0] > 0 and misses(warm) == before
 
 
-def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
+def test_a_warm_table_sees_new_commits_and_is_shared_by_reads_with_equal_options(
     spark, table, monkeypatch
 ):
     mdt.warm(spark, table.path, ["v"], {"mdt.reader.threads": 1})
-    given = {"mdt.reader.threads": "1"}
-    warm = open_shared(table.path, given, None, None)
-    assert warm is open_shared(table.path, given, None, None) and hit_rates(warm.metadata).get(
+    options = {"mdt.reader.threads": "1"}
+    warm = open_shared(table.path, options, None, None)
+    assert warm is open_shared(table.path, options, None, None) and hit_rates(warm.metadata).get(
         "key maps", (0, 0)
     ) == (0, 0)
     assert (
         open_shared(table.path, None, None, None) is not warm
-        and open_shared(table.path, given, None, 1) is not warm
+        and open_shared(table.path, options, None, 1) is not warm
     )
     table.upsert(rows(range(6000, 6010)))
     assert (
-        open_shared(table.path, given, None, None) is warm
-        and mdt.read(spark, table.path, given).count() == 6010
+        open_shared(table.path, options, None, None) is warm
+        and mdt.read(spark, table.path, options).count() == 6010
     )
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 1)
     mdt.warm(spark, table.path, options={"mdt.reader.threads": 2})
     assert (
         len(open_tables.open_table_cache().value) == 1 < OPEN_TABLES_MAX
-        and open_shared(table.path, given, None, None) is not warm
+        and open_shared(table.path, options, None, None) is not warm
     )
 
 
-def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(spark, table):
+def test_large_indexes_are_loaded_in_tasks(spark, table):
     options = {"mdt.spark.driver.summaries.max": 0}
-    found = mdt.warm(spark, table.path, options=options)
-    assert found.tasks > 0 and found.summaries == 2
+    result = mdt.warm(spark, table.path, options=options)
+    assert result.tasks > 0 and result.summaries == 2
     warm = open_shared(table.path, options, None, None)
     assert "summaries" not in hit_rates(warm.metadata), "the driver leaves them to tasks"
     assert mdt.read(spark, table.path, options).where("v = 5").count() == 62
 
 
-def test_what_cannot_be_warmed_is_refused_or_costs_nothing(spark, tmp_path):
+def test_warm_accepts_an_empty_table_and_refuses_missing_columns_and_tables(spark, tmp_path):
     mdt.create(tmp_path / "empty", SCHEMA, key=["id"], indexes=["bitmap(v)"])
-    found = mdt.spark.warm(spark, tmp_path / "empty")
-    assert (found.summaries, found.key_maps, found.opened, found.bytes) == (0, 0, 0, 0)
+    result = mdt.spark.warm(spark, tmp_path / "empty")
+    assert (result.summaries, result.key_maps, result.opened, result.bytes) == (0, 0, 0, 0)
     with pytest.raises(Invalid, match="nix"):
         mdt.warm(spark, tmp_path / "empty", ["nix"])
     with pytest.raises(Invalid, match="not an mdt table"):

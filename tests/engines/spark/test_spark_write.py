@@ -1,6 +1,4 @@
-"""Writes on Spark leave the same table as the same writes in process, whatever happens to their
-tasks.
-"""
+"""Writes on Spark leave the same table as the same writes in process, even if tasks fail."""
 
 from __future__ import annotations
 
@@ -41,11 +39,11 @@ CITIES = ["ä b/%2F", "y"]
 
 
 def rows(draw, numbers, *, scope="table"):
-    """Return one row for each number; equal numbers give equal keys.  No two rows of a batch have
-    one ordering value.
+    """Return one row for each number. Equal numbers give equal keys. No two rows of a batch have
+    the same ordering value.
 
-    A third of the rows have no city: under table scope those of some keys, since a key does not
-    move there; under partition scope any.
+    A third of the rows have no city: under table scope the rows of certain keys, since a key cannot
+    move there, and under partition scope any rows.
     """
     ordering = draw.sample(range(10 * len(numbers) + 10), len(numbers))
     return [
@@ -62,13 +60,13 @@ def rows(draw, numbers, *, scope="table"):
     ]
 
 
-def arrow(some):
-    return pa.Table.from_pylist(some, schema=SCHEMA)
+def arrow(dicts):
+    return pa.Table.from_pylist(dicts, schema=SCHEMA)
 
 
 @pytest.fixture(autouse=True)
 def interpreted(spark, request):
-    """Spare Spark the compiling, which takes longer than running, in all but two tests."""
+    """Switch off code generation, which takes longer than running, in all but a few tests."""
     compiled = any(word in request.node.name for word in ("types", "MERGE_ON_READ-bloom"))
     spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
     yield
@@ -89,8 +87,8 @@ def scanned(table):
 
 
 def assert_sound(table, *, hudi=True):
-    """Assert that nothing is wrong, nothing is under way, and no file is there that no commit
-    knows.
+    """Assert that a check finds no problems, no write is pending, and every file belongs to a
+    commit.
     """
     report = table.check()
     assert report.ok and not report.warnings, report
@@ -111,20 +109,20 @@ def assert_sound(table, *, hudi=True):
         if ".mdt/attachments" in path:
             assert path in objects, "an orphan summary"
     if hudi:
-        found = table.scan().to_arrow()
-        assert bag(hudi_table(table.path, found.schema)) == bag(found)
+        stored = table.scan().to_arrow()
+        assert bag(hudi_table(table.path, stored.schema)) == bag(stored)
 
 
 @dataclass
 class Pair:
-    """Two tables of one kind: one written on Spark, one in process."""
+    """Two equal tables: one written on Spark, one in process."""
 
     spark: SparkSession
     on_spark: Table
     in_process: Table
 
-    def run(self, name, some):
-        data = arrow(some)
+    def run(self, name, dicts):
+        data = arrow(dicts)
         theirs = getattr(self.on_spark, name)(frame_of(self.spark, data))
         ours = getattr(self.in_process, name)(data)
         assert theirs.engine == "spark"
@@ -187,10 +185,10 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(spark, t
     first = both.run("bulk_insert", rows(draw, range(0, 800, 2), scope=arguments["scope"]))
     assert first.inserted == 400
     files = both.on_spark.files()
-    in_partition = max(
+    most_files = max(
         files["partition"].to_pylist().count(p) for p in set(files["partition"].to_pylist())
     )
-    assert in_partition > 1, "the range cut must be at work"
+    assert most_files > 1, "a partition must be split into several files at keys"
     both.run(
         "upsert", rows(draw, [draw.randrange(900) for _ in range(300)], scope=arguments["scope"])
     )
@@ -198,54 +196,60 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(spark, t
     both.run(
         "upsert", rows(draw, [draw.randrange(1100) for _ in range(200)], scope=arguments["scope"])
     )
-    found = both.on_spark.scan().to_arrow().to_pylist()
-    bare, placed = (
-        {(r["id"], r["sub"]) for r in found if (r["city"] is None) is is_bare}
-        for is_bare in (True, False)
+    remaining = both.on_spark.scan().to_arrow().to_pylist()
+    without_city, with_city = (
+        {(r["id"], r["sub"]) for r in remaining if (r["city"] is None) is lacks_city}
+        for lacks_city in (True, False)
     )
-    assert bool(bare & placed) == (arguments["scope"] == "partition")
+    assert bool(without_city & with_city) == (arguments["scope"] == "partition")
     assert_sound(both.on_spark)
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
-def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_the_driver(
+def test_a_delete_by_a_large_frame_equals_one_in_process_and_collects_no_rows(
     spark, tmp_path, monkeypatch, scope
 ):
-    """Also of what the table remembers of deletes, by the ordering values of the frame."""
+    """Includes the deletes that the table remembers, by the ordering values of the frame."""
     options = {**UNFLUSHED, "mdt.delete.keeps.ordering": True, "mdt.max.file.bytes": 2048}
     both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
     draw = random.Random(scope)
     both.run("upsert", rows(draw, range(0, 400, 2), scope=scope))
-    brought = []
+    collected = []
     jobs = []
     for name in ("count_tagged", "select", "sample_inserts"):
-        asked = getattr(engine.SparkEngine, name)
+        original = getattr(engine.SparkEngine, name)
         monkeypatch.setattr(
             engine.SparkEngine,
             name,
-            lambda *of, asked=asked, **more: brought.append(asked(*of, **more)) or brought[-1],
+            lambda *arguments, original=original, **more: (
+                collected.append(original(*arguments, **more)) or collected[-1]
+            ),
         )
     for name in ("collect", "take"):
-        asked = getattr(RDD, name)
+        original = getattr(RDD, name)
         monkeypatch.setattr(
-            RDD, name, lambda *of, asked=asked, name=name: jobs.append(name) or asked(*of)
+            RDD,
+            name,
+            lambda *arguments, original=original, name=name: (
+                jobs.append(name) or original(*arguments)
+            ),
         )
-    gone = rows(draw, range(0, 500, 4), scope=scope)
-    both.run("delete", [{**row, "ts": row["ts"] // 2} for row in gone])
-    assert len(jobs) == len(brought) + 1, "and what tasks wrote"
-    told = [
+    deleted = rows(draw, range(0, 500, 4), scope=scope)
+    both.run("delete", [{**row, "ts": row["ts"] // 2} for row in deleted])
+    assert len(jobs) == len(collected) + 1, "and one job that collects the results of tasks"
+    values = [
         text
-        for found in brought
-        if "__mdt_key" in found.column_names
-        for text in found["__mdt_key"].to_pylist()
+        for table in collected
+        if "__mdt_key" in table.column_names
+        for text in table["__mdt_key"].to_pylist()
     ]
-    assert not any("id" in found.column_names for found in brought)
-    assert told and all(text.isdecimal() for text in told), "ordering values, no keys"
+    assert not any("id" in table.column_names for table in collected)
+    assert values and all(text.isdecimal() for text in values), "only ordering values, no keys"
     monkeypatch.undo()
     assert_sound(both.on_spark, hudi=False)
 
 
-def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(spark, tmp_path):
+def test_a_frame_without_rows_or_with_only_late_rows_commits_nothing(spark, tmp_path):
     both = pair(spark, tmp_path)
     both.run(
         "upsert",
@@ -262,9 +266,9 @@ def test_a_small_frame_is_written_in_process(spark, tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
     small = arrow(rows(random.Random(0), range(0, 20, 2)))
     assert table.upsert(frame_of(spark, small)).engine == "arrow"
-    unknown = spark.sparkContext.parallelize([tuple(r.values()) for r in small.to_pylist()], 2)
-    # Spark knows nothing of its size
-    frame = spark.createDataFrame(unknown, frame_of(spark, small).schema)
+    rdd = spark.sparkContext.parallelize([tuple(r.values()) for r in small.to_pylist()], 2)
+    # Spark does not know its size
+    frame = spark.createDataFrame(rdd, frame_of(spark, small).schema)
     assert table.upsert(frame).engine == "arrow"
     assert scanned(table) == bag(small)
 
@@ -303,20 +307,20 @@ BAD = {
 }
 
 
-def test_bad_input_is_refused_in_our_words_and_changes_nothing(spark, tmp_path):
+def test_invalid_input_is_refused_with_a_message_of_mdt_and_changes_nothing(spark, tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, partition_by=["city"], **PLAIN)
     row = {"id": "k3", "sub": 0, "city": "y", "ts": 13, "x": 0.5}
     table.upsert(arrow([row]))
     table = mdt.open(table.path, options=ON_SPARK)
     before = contents(tmp_path)
-    for what, (operation, _, selected, message) in BAD.items():
+    for kind, (operation, _, selected, message) in BAD.items():
         frame = spark.createDataFrame(arrow([row])).selectExpr(*selected)
         with pytest.raises(Invalid, match=message):
             getattr(table, operation)(frame)
-        assert contents(tmp_path) == before, what
+        assert contents(tmp_path) == before, kind
 
 
-def test_all_types_survive_the_way_through_spark(spark, tmp_path):
+def test_all_types_survive_a_round_trip_through_spark(spark, tmp_path):
     fields = [
         pa.field("id", pa.int64(), nullable=False),
         ("m", pa.decimal128(20, 3)),
@@ -362,15 +366,15 @@ def test_all_types_survive_the_way_through_spark(spark, tmp_path):
         schema=schema,
     )
     table = mdt.create(tmp_path / "t", schema, key=["id"], ordering="id", options=UNFLUSHED)
-    forced = mdt.open(table.path, options=ON_SPARK)
-    # Spark takes naive times of an Arrow table for local ones
+    in_tasks = mdt.open(table.path, options=ON_SPARK)
+    # Spark takes timestamps without zone in an Arrow table for local times
     pq.write_table(data, tmp_path / "data.parquet")
     frame = spark.read.parquet(str(tmp_path / "data.parquet"))
-    assert forced.upsert(frame.repartition(2)).inserted == 3
-    forced.upsert(frame.where("id > 1"))
+    assert in_tasks.upsert(frame.repartition(2)).inserted == 3
+    in_tasks.upsert(frame.where("id > 1"))
 
-    def plain(found):
-        return found.select(schema.names).cast(schema).sort_by("id").to_pylist()
+    def plain(rows_read):
+        return rows_read.select(schema.names).cast(schema).sort_by("id").to_pylist()
 
     assert plain(table.scan().to_arrow()) == data.to_pylist()
     assert plain(mdt.read(spark, table.path).toArrow()) == data.to_pylist()
@@ -381,7 +385,7 @@ def test_all_types_survive_the_way_through_spark(spark, tmp_path):
 @pytest.mark.parametrize(
     ("zone", "options"), [("UTC", {}), ("America/New_York", {}), ("America/New_York", ON_SPARK)]
 )
-def test_what_is_null_may_have_required_fields(spark, tmp_path, zone, options):
+def test_null_structs_may_have_required_fields(spark, tmp_path, zone, options):
     at = "struct(id as n, timestamp_seconds(id) as at)"
     frame = spark.range(6).selectExpr(
         "id",
@@ -392,15 +396,15 @@ def test_what_is_null_may_have_required_fields(spark, tmp_path, zone, options):
     with settings(spark, {"spark.sql.session.timeZone": zone}):
         table = mdt.create(tmp_path / "t", frame.schema, key=["id"], options=UNFLUSHED | options)
         assert table.upsert(frame).engine == ("spark" if options else "arrow")
-    whole = [{"n": n, "at": datetime.fromtimestamp(n, UTC)} for n in range(6)]
+    structs = [{"n": n, "at": datetime.fromtimestamp(n, UTC)} for n in range(6)]
     assert table.scan(order_by="id").to_arrow().to_pylist() == [
         {
             "id": n,
-            "one": one if n != 1 else None,
-            "many": [one, None],
-            "named": [("a", one), ("b", None)],
+            "one": struct if n != 1 else None,
+            "many": [struct, None],
+            "named": [("a", struct), ("b", None)],
         }
-        for n, one in enumerate(whole)
+        for n, struct in enumerate(structs)
     ]
     assert (
         bag(table.scan().to_arrow()) == bag(hudi_table(table.path, table.schema))
@@ -408,7 +412,7 @@ def test_what_is_null_may_have_required_fields(spark, tmp_path, zone, options):
     )
 
 
-def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(spark, tmp_path):
+def test_tasks_split_inserts_in_the_order_of_the_types_of_key_columns(spark, tmp_path):
     n = 3_000
     numbers = [7 * i % n - 50 for i in range(n)]
     at = pa.array([i // 1_000 for i in numbers], pa.timestamp("us", "UTC"))
@@ -418,15 +422,15 @@ def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(spark, tmp_path
         table = mdt.create(tmp_path / name, data.schema, key=key, options=options)
         mdt.open(table.path, options=ON_SPARK).bulk_insert(frame_of(spark, data))
         assert len(table.snapshot()) > 3
-        found = table.scan("id between 99 and 101").explain()
-        assert found.files_read <= 2, found
+        plan = table.scan("id between 99 and 101").explain()
+        assert plan.files_read <= 2, plan
         assert_sound(table)
 
 
-# --- tasks that fail ---------------------------------------------------------------------------------------------------
+# --- failing tasks ---------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_that_was_lost_leaves_no_files(spark, tmp_path, monkeypatch):
+def test_a_lost_task_attempt_leaves_no_files(spark, tmp_path, monkeypatch):
     both = pair(spark, tmp_path, partition_by=["city"], key_index="record")
     both.run("upsert", rows(random.Random(1), range(0, 300, 2)))
     monkeypatch.setattr(write_tasks, "write", failing_tasks.fails_first)
@@ -435,7 +439,7 @@ def test_an_attempt_that_was_lost_leaves_no_files(spark, tmp_path, monkeypatch):
     assert_sound(both.on_spark)
 
 
-def test_a_job_that_fails_is_rolled_back_and_says_why(spark, tmp_path, monkeypatch):
+def test_a_failed_job_is_rolled_back_and_raises_its_cause(spark, tmp_path, monkeypatch):
     both = pair(spark, tmp_path)
     both.run("upsert", rows(random.Random(1), range(0, 30, 2)))
     before = contents(tmp_path)
@@ -464,13 +468,13 @@ def test_errors_keep_their_kind_from_task_to_driver():
             self.text = text
 
     for error in (Invalid('a "null"\n\u00e4', hint="fill it"), Conflict("c"), Unavailable("u")):
-        with pytest.raises(failures.TaskFailed) as told, failures.in_task():
+        with pytest.raises(failures.TaskFailed) as task_error, failures.in_task():
             raise error
-        with pytest.raises(type(error)) as found, failures.in_driver():
+        with pytest.raises(type(error)) as driver_error, failures.in_driver():
             raise FromSpark(
-                f"Traceback (most recent call last):\n  TaskFailed: {told.value}\n\n\tat java"
+                f"Traceback (most recent call last):\n  TaskFailed: {task_error.value}\n\n\tat java"
             )
-        assert str(found.value) == str(error)
+        assert str(driver_error.value) == str(error)
     with (
         pytest.raises(Unsupported, match="workers lacks the package 'pyarrow'"),
         failures.in_driver(),
@@ -485,7 +489,7 @@ def test_errors_keep_their_kind_from_task_to_driver():
         raise FromSpark("\nexecutor lost\n\tat java")
 
 
-def test_a_worker_that_sees_another_table_refuses(tmp_path):
+def test_a_worker_that_finds_another_table_or_none_raises_unsupported(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
     for source in (
         tasks.Source(str(tmp_path / "nowhere"), table.definition.table_id, 0, (), -1, ""),
@@ -500,23 +504,23 @@ def test_a_worker_that_sees_another_table_refuses(tmp_path):
             )
 
 
-def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_keeps(
+def test_a_worker_does_not_confuse_a_restored_copy_with_the_table_in_its_cache(
     tmp_path,
 ):
-    path, aside = tmp_path / "t", tmp_path / "aside"
+    path, backup = tmp_path / "t", tmp_path / "aside"
     mdt.create(path, SCHEMA, **PLAIN)
-    shutil.copytree(path, aside)
+    shutil.copytree(path, backup)
 
-    def written(numbers):
+    def write_rows(numbers):
         table = mdt.open(path, UNFLUSHED)
         table.upsert(arrow(rows(random.Random(0), numbers)))
         return tasks.source_of(table.metadata, table.metadata.newest(), table.options)
 
-    first = written(range(0, 10, 2))
+    first = write_rows(range(0, 10, 2))
     assert int(tasks.open_table(first)[1].rows.sum()) == 5
     shutil.rmtree(path)
-    shutil.copytree(aside, path)
-    other = written(range(0, 18, 2))
+    shutil.copytree(backup, path)
+    other = write_rows(range(0, 18, 2))
     assert (other.seq, other.table_id, other.checkpoint_seq) == (
         first.seq,
         first.table_id,
@@ -530,48 +534,44 @@ def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_k
 @pytest.mark.parametrize("name", ["upsert", "bulk_insert"])
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @pytest.mark.parametrize("scope", ["partition", "table"])
-def test_deleted_keys_return_to_the_file_groups_of_their_dead_rows(
-    spark, tmp_path, name, ordering, scope
-):
+def test_deleted_keys_are_inserted_again_as_in_process(spark, tmp_path, name, ordering, scope):
     both = pair(
         spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering
     )
     draw = random.Random(5)
     first = [row | {"city": "y"} for row in rows(draw, range(0, 120, 2))]
     both.run("upsert", first)
-    gone = first[::4]
-    both.run("delete", gone)
+    deleted = first[::4]
+    both.run("delete", deleted)
     fresh = [row | {"city": "y"} for row in rows(draw, range(200, 240, 2))]
-    result = both.run(name, [*({**row, "x": 7.0} for row in gone), *fresh])
-    assert (result.inserted, result.updated) == (len(gone) + len(fresh), 0)
+    result = both.run(name, [*({**row, "x": 7.0} for row in deleted), *fresh])
+    assert (result.inserted, result.updated) == (len(deleted) + len(fresh), 0)
     assert_sound(both.on_spark)
     assert_sound(both.in_process)
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
-def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
-    spark, tmp_path, scope
-):
+def test_an_overwrite_by_a_large_frame_equals_one_in_process(spark, tmp_path, scope):
     draw = random.Random(scope)
     first, second = (
         arrow(rows(draw, range(60))),
         arrow([r for r in rows(draw, range(40, 90)) if r["city"] != "y"]),
     )
-    found = []
+    outcomes = []
     for name, options in (("here", {}), ("tasks", ON_SPARK)):
         mdt.create(tmp_path / name, SCHEMA, partition_by=["city"], scope=scope, **PLAIN).upsert(
             first
         )
         table = mdt.open(tmp_path / name, options)
-        done = table.insert_overwrite(spark.createDataFrame(second))
-        assert done.engine == ("spark" if options else "arrow")
-        seen = bag(table.scan().to_arrow())
-        assert seen == bag(hudi_table(tmp_path / name, SCHEMA)) and table.check().ok
-        found.append((seen, [getattr(done, count) for count in COUNTS]))
-    assert found[0] == found[1]
+        result = table.insert_overwrite(spark.createDataFrame(second))
+        assert result.engine == ("spark" if options else "arrow")
+        stored = bag(table.scan().to_arrow())
+        assert stored == bag(hudi_table(tmp_path / name, SCHEMA)) and table.check().ok
+        outcomes.append((stored, [getattr(result, count) for count in COUNTS]))
+    assert outcomes[0] == outcomes[1]
 
 
-def test_tasks_take_rows_of_a_session_whose_texts_are_large_ones(spark, tmp_path):
+def test_tasks_accept_rows_of_a_session_with_large_strings(spark, tmp_path):
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     draw = random.Random(name)
     both = pair(spark, tmp_path, partition_by=["city"])

@@ -1,5 +1,5 @@
-"""DELETE, UPDATE and MERGE INTO in Spark's SQL: what each leaves is what Spark's own queries say of
-the rows before; hudi-rs reads the same.
+"""DELETE, UPDATE and MERGE INTO in Spark's SQL leave the rows that Spark's own queries compute from
+the rows before. hudi-rs reads the same rows.
 """
 
 import threading
@@ -43,9 +43,9 @@ def operations(sql):
 
 
 def numbers(sql):
-    """Return what rows have in ``n``, by their keys."""
-    found = mdt.open(path(sql)).scan().to_arrow()
-    return dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
+    """Return the values of ``n``, by the keys of their rows."""
+    table = mdt.open(path(sql)).scan().to_arrow()
+    return dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))
 
 
 CONDITIONS = cases(
@@ -85,14 +85,14 @@ CONDITIONS = cases(
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in (1, 2, 3))]
 )
-def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql, part):
+def test_a_delete_leaves_the_rows_that_do_not_satisfy_its_condition(sql, part):
     for (condition,) in CONDITIONS[part::4]:
         before = kept(sql)
-        stays = f"not coalesce({condition.replace('changed', BEFORE)}, false)"
-        left = sql.sql(f"select * from {BEFORE} where {stays}").toArrow().cast(SCHEMA)
+        remains = f"not coalesce({condition.replace('changed', BEFORE)}, false)"
+        remaining = sql.sql(f"select * from {BEFORE} where {remains}").toArrow().cast(SCHEMA)
         deleted = counts(sql, f"delete from {TABLE} where {condition}")
-        assert deleted == (len(before) - len(left),), condition
-        assert bag(mdt.open(path(sql)).scan().to_arrow()) == bag(left), condition
+        assert deleted == (len(before) - len(remaining),), condition
+        assert bag(mdt.open(path(sql)).scan().to_arrow()) == bag(remaining), condition
         mdt.open(path(sql)).upsert(before)
     check(sql, rows())
 
@@ -136,18 +136,18 @@ NIGHTLY = pytest.mark.nightly
     ],
     ids=lambda given: ",".join(given) if isinstance(given, dict) else "",
 )
-def test_an_update_sets_what_an_insert_of_the_expressions_would(sql, values, where):
-    said = ", ".join(f"{name} = {value}" for name, value in values.items())
-    assert_updates(sql, said, values, where)
+def test_an_update_sets_the_values_that_an_insert_would_store(sql, values, where):
+    assignments = ", ".join(f"{name} = {value}" for name, value in values.items())
+    assert_updates(sql, assignments, values, where)
 
 
-def assert_updates(sql, said, values, where):
-    """Assert that an update sets ``values``."""
+def assert_updates(sql, assignments, values, where):
+    """Assert that an update sets ``values`` in the rows that satisfy ``where``."""
     kept(sql)
-    wanted = expected(sql, values, where)
+    expected_rows = expected(sql, values, where)
     affected = counts(sql, f"select count(*) from {BEFORE} where {where}")
-    assert counts(sql, f"update {TABLE} x set {said} where {where}") == affected
-    check(sql, wanted)
+    assert counts(sql, f"update {TABLE} x set {assignments} where {where}") == affected
+    check(sql, expected_rows)
 
 
 @pytest.mark.parametrize(
@@ -158,22 +158,22 @@ def assert_updates(sql, said, values, where):
         ("address.zip = null", "null", "address.street"),
     ],
 )
-def test_fields_of_a_struct_are_set_and_the_others_stay(sql, said, zip, street):
-    whole = {"address": f"named_struct('zip', {zip}, 'street', {street})"}
-    assert_updates(sql, said, whole, "n < 6")
+def test_an_update_sets_struct_fields_and_keeps_the_other_fields(sql, said, zip, street):
+    struct_values = {"address": f"named_struct('zip', {zip}, 'street', {street})"}
+    assert_updates(sql, said, struct_values, "n < 6")
 
 
-def test_a_merge_sets_fields_of_a_struct(sql):
+def test_a_merge_sets_struct_fields(sql):
     kept(sql)
-    whole = {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}
-    wanted = expected(sql, whole, "id < 9")
+    struct_values = {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}
+    expected_rows = expected(sql, struct_values, "id < 9")
     source = f"(select distinct id, id * 3 as zip from {BEFORE} where id < 9) s on t.id = s.id"
     update = "when matched then update set t.address.zip = int(s.zip)"
     sql.sql(f"merge into {TABLE} t using {source} {update}")
-    check(sql, wanted)
+    check(sql, expected_rows)
 
 
-def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_one(
+def test_statements_run_as_where_operations_if_mdt_can_evaluate_them_and_else_as_merges(
     sql,
 ):
     exact = "at < '2024-03-10 03:00:00' and address.zip in (1, 2, 30)"
@@ -185,7 +185,7 @@ def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_on
     check(sql, SCHEMA.empty_table())
 
 
-SAME = cases(
+WITHOUT_CHANGES = cases(
     """
     update {} set id = id, city = city where id < 5 -> (5,)
     merge into {} t using (select 1L id union all select 999L) s on t.id = s.id when matched then update set id = s.id -> (1, 1, 0, 0)
@@ -194,9 +194,9 @@ SAME = cases(
 )
 
 
-def test_a_row_that_is_set_to_what_it_is_counts(sql):
+def test_rows_set_to_their_own_values_count_as_updated(sql):
     before = kept(sql)
-    for statement, affected in SAME:
+    for statement, affected in WITHOUT_CHANGES:
         assert str(counts(sql, statement.format(TABLE))) == affected, statement
     check(sql, before)
 
@@ -210,7 +210,7 @@ def test_a_row_that_is_set_to_what_it_is_counts(sql):
         "select id as n, n as id from changed",
     ],
 )
-def test_views_that_are_queries_refuse_statements(sql, query, kind):
+def test_statements_on_views_over_queries_are_refused(sql, query, kind):
     sql.sql(f"create or replace {kind} asked_for as {query}")
     for statement in (
         "delete from asked_for where id = 4",
@@ -250,7 +250,7 @@ REFUSED = cases(
 
 
 @pytest.mark.parametrize(("statement", "reason"), REFUSED)
-def test_what_cannot_be_carried_out_is_refused_and_nothing_is_written(
+def test_invalid_statements_are_refused_and_write_nothing(
     spark, tmp_path_factory, statement, reason
 ):
     mdt.spark.enable(spark)
@@ -266,13 +266,13 @@ def test_what_cannot_be_carried_out_is_refused_and_nothing_is_written(
 
 
 def with_changes(before, change):
-    """Return rows with ``change``: id -> columns that are another, or None."""
-    found = {row["id"]: row for row in before.to_pylist()}
+    """Return rows with ``change`` applied: id -> changed columns, or None for a deleted row."""
+    by_id = {row["id"]: row for row in before.to_pylist()}
     for key, values in change.items():
-        found[key] = {**NULLS, **found.get(key, {}), **(values or {})}
+        by_id[key] = {**NULLS, **by_id.get(key, {}), **(values or {})}
         if values is None:
-            del found[key]
-    return pa.Table.from_pylist(list(found.values()), SCHEMA)
+            del by_id[key]
+    return pa.Table.from_pylist(list(by_id.values()), SCHEMA)
 
 
 def assert_merges(
@@ -283,11 +283,11 @@ def assert_merges(
     counted,
     into=TABLE,
 ):
-    """Assert what a MERGE of ``source`` changes, and what it counts."""
-    wanted = with_changes(kept(sql), change)
+    """Assert the rows after a MERGE of ``source``, and its counts."""
+    expected_rows = with_changes(kept(sql), change)
     sql.sql(source).createOrReplaceTempView("given")
     assert counts(sql, f"merge into {into} t using given s on {statement}") == counted
-    check(sql, wanted)
+    check(sql, expected_rows)
 
 
 SOURCE = """select * from values (1L, 'Rome', 100, 5L), (2L, 'O\\'Hare', null, 6L),
@@ -299,13 +299,13 @@ CHANGE = {1: {"n": 101, "ts": 5}, 2: None, 99: NEW}
 
 
 @pytest.mark.parametrize("key", ["t.id", "t.id + 0"])
-def test_a_merge_by_key_and_one_by_a_join_do_the_same(sql, key):
-    # id 3 lives in Oslo: the row of the source for Rome matches none.
+def test_a_merge_by_key_and_a_merge_by_join_have_the_same_result(sql, key):
+    # id 3 is in Oslo, so the row of the source for Rome matches no row.
     assert_merges(sql, SOURCE, f"{key} = s.id and {CLAUSES}", CHANGE, (3, 1, 1, 1))
 
 
-def test_clauses_see_both_sides_and_rows_without_a_partner(sql):
-    gone = [
+def test_merge_clauses_use_both_sides_and_rows_without_a_match(sql):
+    deleted_ids = [
         row["id"]
         for row in rows().to_pylist()
         if row["n"] == 9 and row["id"] % 4 == 1 and row["id"] % 8 != 7
@@ -315,7 +315,7 @@ def test_clauses_see_both_sides_and_rows_without_a_partner(sql):
         3: {"n": None, "name": "RomeOslo"},
         58: {"n": -1, "name": "BACK\\SLASH"},
         59: {"n": -1, "name": "50%_OFF"},
-        **dict.fromkeys(gone),
+        **dict.fromkeys(deleted_ids),
     }
     statement = """t.id = s.id when matched and s.n > t.id + 150 then
         update set n = t.n + s.n, name = concat(s.city, t.city)
@@ -324,11 +324,11 @@ def test_clauses_see_both_sides_and_rows_without_a_partner(sql):
         when not matched by source and t.n = 9 and t.address.street = 's1' then delete
         when not matched by source and t.id >= 58 then
         update set n = -1, name = upper(t.name)"""
-    assert gone
-    assert_merges(sql, SOURCE, statement, change, (len(gone) + 4, 3, len(gone), 1))
+    assert deleted_ids
+    assert_merges(sql, SOURCE, statement, change, (len(deleted_ids) + 4, 3, len(deleted_ids), 1))
 
 
-def test_a_merge_takes_all_columns_by_their_names(sql):
+def test_a_merge_with_star_assigns_columns_by_name(sql):
     kept(sql)
     source = f"""select id, city, 5 n, name, day, at, wall, price, fare, ok, address, 2L ts
         from {BEFORE} where id in (4, 5) union all
@@ -336,18 +336,18 @@ def test_a_merge_takes_all_columns_by_their_names(sql):
     new = {"id": 70, "city": "New", "name": "x", "price": Decimal("1.50"), "fare": 2.0}
     change = {4: {"n": 5, "ts": 2}, 5: {"n": 5, "ts": 2}}
     change[70] = new | {"ok": True, "ts": 2}
-    both = "when matched then update set * when not matched then insert *"
-    assert_merges(sql, source, f"t.id = s.id and t.city = s.city {both}", change, (3, 2, 0, 1))
+    clauses = "when matched then update set * when not matched then insert *"
+    assert_merges(sql, source, f"t.id = s.id and t.city = s.city {clauses}", change, (3, 2, 0, 1))
 
 
-def test_names_of_columns_are_said_in_any_case(sql):
+def test_column_names_may_be_written_in_any_case(sql):
     kept(sql)
-    inside = "if(address is null, null, named_struct('zip', 5, 'street', address.street))"
-    wanted = expected(sql, {"n": "8", "address": inside}, "id = 3")
+    address = "if(address is null, null, named_struct('zip', 5, 'street', address.street))"
+    expected_rows = expected(sql, {"n": "8", "address": address}, "id = 3")
     sql.sql(f"update {TABLE} set N = 4 + 4 where ID = 3")
     sql.sql(f"update {TABLE} set Address.ZIP = 5 where Id = 3")
     assert operations(sql) == ["update_where", "merge"]
-    check(sql, wanted)
+    check(sql, expected_rows)
     assert_merges(
         sql,
         "select 4L as ID, 'Rome' as CITY, 9 as N union all select 71L, 'New', 1",
@@ -373,8 +373,8 @@ READING = cases(
 def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql):
     for statement, counted in READING:
         assert str(counts(sql, statement)) == counted, statement
-    left = numbers(sql)
-    assert 4 not in left and [left[i] for i in (0, 1, 2, 5)] == [1, 2, 3, 59]
+    remaining = numbers(sql)
+    assert 4 not in remaining and [remaining[i] for i in (0, 1, 2, 5)] == [1, 2, 3, 59]
 
 
 def in_tasks(sql, local_bytes=0):
@@ -384,13 +384,13 @@ def in_tasks(sql, local_bytes=0):
     return "changed_in_tasks"
 
 
-def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql):
+def test_statements_that_change_too_many_rows_for_the_driver_run_in_tasks(sql):
     view = in_tasks(sql)
     kept(sql)
-    wanted = expected(sql, {"n": "n + 1", "name": "upper(name)"}, "id % 3 = 1")
+    expected_rows = expected(sql, {"n": "n + 1", "name": "upper(name)"}, "id % 3 = 1")
     update = f"update {view} set n = n + 1, name = upper(name) where id % 3 = 1"
     assert counts(sql, update) == (20,)
-    check(sql, wanted)
+    check(sql, expected_rows)
     assert_merges(sql, SOURCE, f"t.id = s.id and {CLAUSES}", CHANGE, (3, 1, 1, 1), view)
     elsewhere = "t.id + 1 = s.id when not matched then insert (id, city, ts) values (s.id, 'x', 1)"
     with pytest.raises(PySparkException, match="have the key by which they are matched"):
@@ -400,33 +400,33 @@ def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql):
 
 @pytest.fixture
 def meanwhile(sql, monkeypatch):
-    """What lets another writer change a row when edits are made, and returns for which commits
-    they are made.
+    """A function that lets another writer change a row while the edits of a statement are computed.
+    It returns the list of commits for which edits are computed.
     """
-    made = Statement.edits
+    compute_edits = Statement.edits
 
     def begin(is_planned=True, **other):
-        seen = []
+        commits = []
 
         def edits(self, seq):
-            found = made(self, seq) if is_planned else None
-            if other and not seen:
+            computed = compute_edits(self, seq) if is_planned else None
+            if other and not commits:
                 mdt.open(path(sql)).upsert([NULLS | other])
-            seen.append(seq)
-            return made(self, seq) if found is None else found
+            commits.append(seq)
+            return compute_edits(self, seq) if computed is None else computed
 
         monkeypatch.setattr(Statement, "edits", edits)
-        return seen
+        return commits
 
     return begin
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 26])
 @pytest.mark.parametrize("other", [{"id": 99, "city": "Oslo", "n": 4, "ts": 9}, {}])
-def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_condition_names(
+def test_a_merge_that_inserts_by_key_notices_concurrent_inserts_and_repeated_keys(
     sql, meanwhile, local_bytes, other
 ):
-    view, seen = in_tasks(sql, local_bytes), meanwhile(**other)
+    view, commits = in_tasks(sql, local_bytes), meanwhile(**other)
     sql.sql(SOURCE).createOrReplaceTempView("given")
 
     def merge(source):
@@ -435,9 +435,9 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
         on = f"t.id = s.id and t.city = s.city {update} {insert}"
         return counts(sql, f"merge into {view} t using ({source}) s on {on}")
 
-    found = merge("select * from given where id is not null and n is not null")
-    assert found == ((3, 2, 0, 1) if other else (3, 1, 0, 2))
-    assert len(seen) == 1 + bool(other) and numbers(sql)[99] == (904 if other else 900)
+    merged = merge("select * from given where id is not null and n is not null")
+    assert merged == ((3, 2, 0, 1) if other else (3, 1, 0, 2))
+    assert len(commits) == 1 + bool(other) and numbers(sql)[99] == (904 if other else 900)
     twice = """select * from given where id = 99 union all select 100L, 'Oslo', 1, 1L
         union all select 100L, 'Oslo', 2, 1L"""
     with pytest.raises(PySparkException, match="occurs? twice|several rows|repeat|same key"):
@@ -451,12 +451,12 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
 @pytest.mark.parametrize(
     ("other", "times", "n"), [({"id": 1, "city": "Rome"}, 2, 51), ({"id": 3, "city": "Oslo"}, 1, 2)]
 )
-def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
+def test_edits_are_computed_again_if_others_change_their_rows_meanwhile(
     sql, meanwhile, other, times, n
 ):
-    seen = meanwhile(**other, n=50, ts=9)
+    commits = meanwhile(**other, n=50, ts=9)
     assert counts(sql, f"update {TABLE} set n = n + 1 where id = 1 and n + 1 > 0") == (1,)
-    assert len(seen) == times and numbers(sql)[1] == n
+    assert len(commits) == times and numbers(sql)[1] == n
 
 
 READS_ITSELF = cases(
@@ -483,32 +483,32 @@ def other_names(sql):
 
 @pytest.mark.parametrize("is_planned", [True, False])
 @pytest.mark.parametrize(("statement", "n"), READS_ITSELF, ids=range(len(READS_ITSELF)))
-def test_a_statement_reads_one_state_of_its_table_by_whatever_name(
+def test_a_statement_reads_one_state_of_its_table_under_all_its_names(
     sql, meanwhile, other_names, statement, n, is_planned
 ):
-    seen = meanwhile(is_planned, id=99, city="Bern", n=1, ts=9)
+    commits = meanwhile(is_planned, id=99, city="Bern", n=1, ts=9)
     assert counts(sql, statement)[0] == 1
-    assert len(seen) == 1 and numbers(sql)[1] == int(n)
+    assert len(commits) == 1 and numbers(sql)[1] == int(n)
 
 
 @pytest.fixture
-def beside(sql, monkeypatch):
+def commits_read(sql, monkeypatch):
     """The commits at which a query reads the table that it writes. Another writer commits rows
-    after the first.
+    after the first read.
     """
-    made, seen = WrittenRows.at, []
+    original_at, commits = WrittenRows.at, []
 
     def at(self, root, seq):
-        found = made(self, root, seq)
-        if not seen:
+        result = original_at(self, root, seq)
+        if not commits:
             mdt.open(path(sql)).upsert(
                 [NULLS | {"id": key, "city": "Rome", "n": 70, "ts": 9} for key in (1, 99)]
             )
-        seen.append(seq)
-        return found
+        commits.append(seq)
+        return result
 
     monkeypatch.setattr(WrittenRows, "at", at)
-    return seen
+    return commits
 
 
 COLUMNS = ", ".join(name for name in SCHEMA.names if name != "n")
@@ -525,76 +525,80 @@ FRAME_WRITES = {
 @pytest.mark.parametrize("how", ["into", "overwrite"])
 @pytest.mark.parametrize("name", [TABLE, "by_path", "of_a_frame"])
 @pytest.mark.parametrize("local_bytes", ["0", "1000000"])
-def test_an_insert_that_reads_its_table_keeps_what_others_write_meanwhile(
-    sql, beside, other_names, how, name, local_bytes
+def test_an_insert_that_reads_its_table_keeps_rows_that_others_write_meanwhile(
+    sql, commits_read, other_names, how, name, local_bytes
 ):
     with settings(sql, {LOCAL_BYTES: local_bytes}):
         sql.sql(f"insert {how} {TABLE} by name select n + 1 n, {COLUMNS} from {name}")
-    found = numbers(sql)
-    assert len(found) == 61 and (found[1], found[2]) == (71, 3)
-    assert len(beside) == 2 and beside[0] < beside[1] and found[99] == 71
+    stored_numbers = numbers(sql)
+    assert len(stored_numbers) == 61 and (stored_numbers[1], stored_numbers[2]) == (71, 3)
+    assert len(commits_read) == 2 and commits_read[0] < commits_read[1] and stored_numbers[99] == 71
 
 
-def test_an_insert_into_several_tables_keeps_what_others_write_meanwhile(sql, beside):
+def test_an_insert_into_several_tables_keeps_rows_that_others_write_meanwhile(sql, commits_read):
     sql.sql("create table found_ids using mdt options (key 'id') as select 0L id")
     sql.sql(
         f"from {TABLE} insert into found_ids select id"
         f" insert overwrite {TABLE} by name select n + 1 n, {COLUMNS}"
     )
-    found = numbers(sql)
-    assert len(found) == 61 and (found[1], found[2], found[99]) == (71, 3, 71)
-    assert len(beside) == 2 and sql.table("found_ids").count() == 60
+    stored_numbers = numbers(sql)
+    assert len(stored_numbers) == 61 and (
+        stored_numbers[1],
+        stored_numbers[2],
+        stored_numbers[99],
+    ) == (71, 3, 71)
+    assert len(commits_read) == 2 and sql.table("found_ids").count() == 60
 
 
 @pytest.mark.parametrize("how", FRAME_WRITES)
 @pytest.mark.parametrize("name", [TABLE, "of_a_frame"])
-def test_a_frame_that_reads_its_table_keeps_what_others_write_meanwhile(
-    sql, beside, other_names, how, name
+def test_writing_a_frame_of_the_same_table_keeps_rows_that_others_write_meanwhile(
+    sql, commits_read, other_names, how, name
 ):
     rows = sql.table(name).withColumn("n", sf.col("n") + 1)
     FRAME_WRITES[how](rows.write.format("mdt"), path(sql))
-    found = numbers(sql)
-    assert len(found) == 61 and (found[1], found[2]) == (71, 3)
-    assert len(beside) == 2 and beside[0] < beside[1] and found[99] == 71
+    stored_numbers = numbers(sql)
+    assert len(stored_numbers) == 61 and (stored_numbers[1], stored_numbers[2]) == (71, 3)
+    assert len(commits_read) == 2 and commits_read[0] < commits_read[1] and stored_numbers[99] == 71
 
 
-def test_a_frame_that_reads_its_table_may_add_a_column(sql):
+def test_writing_a_frame_of_the_same_table_may_add_a_column(sql):
     rows = sql.table(TABLE).withColumn("twice", sf.col("n") * 2)
     rows.write.format("mdt").mode("append").option("evolve", "true").save(path(sql))
-    [found] = mdt.open(path(sql)).scan("id = 2").to_arrow().to_pylist()
-    assert found["twice"] == 2 * found["n"]
+    [row] = mdt.open(path(sql)).scan("id = 2").to_arrow().to_pylist()
+    assert row["twice"] == 2 * row["n"]
 
 
-def test_a_frame_from_before_an_alteration_of_its_table_is_refused(sql, other_names):
+def test_writing_a_frame_created_before_an_alteration_of_its_table_is_refused(sql, other_names):
     rows = sql.table("of_a_frame")
     mdt.open(path(sql)).alter(add={"extra": pa.int64()})
     with pytest.raises(PySparkException, match="altered after this session has read it"):
         rows.write.format("mdt").mode("overwrite").save(path(sql))
 
 
-def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
+def test_statements_run_once_in_any_thread_and_session_and_not_when_explained(
     sql,
 ):
     sql.sql(f"explain extended delete from {TABLE}").collect()
-    found = []
+    affected = []
 
     def run(session, key):
-        found.append(counts(session, f"delete from {TABLE} where id = {key}"))
+        affected.append(counts(session, f"delete from {TABLE} where id = {key}"))
 
     sessions = [sql, *(sql.newSession() for _ in range(3))]
-    mdt.spark.enable(sessions[1])  # as in all of the process
+    mdt.spark.enable(sessions[1])  # already enabled in the whole process
     threads = [threading.Thread(target=run, args=each[::-1]) for each in enumerate(sessions)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [(1,)] * 4
-    held = sql.sql(f"update {TABLE} set n = n + 1 where id = 11")
-    assert held.collect() == held.collect() and held.columns == ["num_affected_rows"]
+    assert affected == [(1,)] * 4
+    update = sql.sql(f"update {TABLE} set n = n + 1 where id = 11")
+    assert update.collect() == update.collect() and update.columns == ["num_affected_rows"]
     check(sql, with_changes(rows(), {0: None, 1: None, 2: None, 3: None, 11: {"n": 2}}))
 
 
-def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql):
+def test_views_of_a_path_accept_statements_and_views_of_past_states_refuse_them(sql):
     view = "create or replace temporary view"
     sql.sql(f"{view} by_path using mdt options (path '{path(sql)}')")
     sql.sql(f"{view} of_the_past using mdt options (path '{path(sql)}', as_of '1')")
@@ -607,7 +611,7 @@ def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql):
     assert sql.table("by_path").count() == 55 and sql.table("of_the_past").count() == 60
 
 
-def test_a_cached_table_is_read_anew(sql):
+def test_a_cached_table_is_read_again_after_a_statement(sql):
     sql.sql(f"cache table {TABLE}")
     assert sql.table(TABLE).count() == 60
     sql.sql(f"delete from {TABLE} where id < 10")
@@ -615,7 +619,7 @@ def test_a_cached_table_is_read_anew(sql):
     sql.sql(f"uncache table {TABLE}")
 
 
-def test_keys_that_repeat_need_plain_statements(named, tmp_path):
+def test_tables_with_repeated_keys_refuse_updates_with_values_of_rows(named, tmp_path):
     rows = pa.table({"id": [1, 2], "n": [1, 2]})
     table = stored(tmp_path / "twice", rows, options={"mdt.keys.repeat": True})
     table.insert(rows, check=False)

@@ -1,5 +1,5 @@
-"""ALTER TABLE on columns, VERSION AS OF and TIMESTAMP AS OF, on tables of the catalog: what the
-table does, and what the catalog knows then.
+"""ALTER TABLE on columns, VERSION AS OF and TIMESTAMP AS OF on catalog tables: the effects on the
+table and on the catalog.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ COLUMNS = [
 ]
 
 
-def test_columns_are_dropped_widened_and_may_be_null(sql, tmp_path):
+def test_columns_are_dropped_widened_and_made_nullable(sql, tmp_path):
     assert described(sql) == COLUMNS
     for change in (
         "alter column N type bigint",
@@ -51,13 +51,13 @@ def test_columns_are_dropped_widened_and_may_be_null(sql, tmp_path):
     sql.sql("insert into altered values ('b', 5000000000, 2.5), ('c', null, null)")
     rows = [("a", 1, 1.5), ("b", 5_000_000_000, 2.5), ("c", None, None)]
     assert tuples(sql.table("altered")) == rows and len(sound(tmp_path / "t")) == 3
-    then = sql.sql("select * from altered version as of 1")
-    assert then.columns == [name for name, _, _ in COLUMNS]
+    past = sql.sql("select * from altered version as of 1")
+    assert past.columns == [name for name, _, _ in COLUMNS]
     operations = mdt.open(tmp_path / "t").history()["operation"].to_pylist()
     assert operations.count("alter_schema") == 3
 
 
-def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql, tmp_path):
+def test_another_session_can_alter_columns_and_explain_alters_none(sql, tmp_path):
     sql.newSession().sql("alter table default.altered drop column old")
     sql.sql("alter table altered alter column price comment 'in euros'")
     assert described(sql) == [*COLUMNS[:2], ("price", "float", "in euros"), COLUMNS[4]]
@@ -65,29 +65,29 @@ def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql, tmp_p
     assert len(mdt.open(tmp_path / "t").schema) == 4
 
 
-def test_statements_know_columns_that_the_catalog_does_not(sql, tmp_path):
+def test_statements_use_columns_that_the_catalog_does_not_have_yet(sql, tmp_path):
     mdt.open(tmp_path / "t").alter(add={"late": pa.int32()})
     assert "`late` INT" in sql.sql("show create table altered").head()[0]
     sql.sql("alter table altered alter column LATE first")
     assert described(sql)[0][:2] == ("late", "int")
 
 
-def test_a_refresh_brings_columns_that_python_altered_into_the_catalog(sql, tmp_path):
+def test_refresh_table_copies_columns_altered_in_python_into_the_catalog(sql, tmp_path):
     sql.sql("cache table altered")
     t = mdt.open(tmp_path / "t")
     t.alter(add={"late": pa.int32()}, drop=["old"], widen={"n": pa.int64()})
     sql.sql("refresh table altered")
-    wanted = [
+    expected = [
         COLUMNS[0],
         ("n", "bigint", "a number"),
         COLUMNS[2],
         COLUMNS[4],
         ("late", "int", None),
     ]
-    assert described(sql) == wanted
+    assert described(sql) == expected
     columns = sql.catalog.listColumns("altered")
-    listed = [(each.name, each.dataType, each.description) for each in columns]
-    assert listed == wanted
+    listed = [(column.name, column.dataType, column.description) for column in columns]
+    assert listed == expected
     assert [row[0] for row in sql.sql("show columns in altered").collect()] == t.schema.names
     assert (
         sql.table("altered").columns == sql.sql("select * from altered").columns == t.schema.names
@@ -110,9 +110,7 @@ def test_a_refresh_brings_columns_that_python_altered_into_the_catalog(sql, tmp_
         ),
     ],
 )
-def test_statements_of_a_session_that_has_read_older_columns_ask_for_a_refresh(
-    sql, tmp_path, statement
-):
+def test_statements_with_older_columns_are_refused_until_refresh_table(sql, tmp_path, statement):
     assert sql.table("altered").count() == 1
     t = mdt.open(tmp_path / "t")
     t.alter(widen={"n": pa.int64()})
@@ -124,22 +122,22 @@ def test_statements_of_a_session_that_has_read_older_columns_ask_for_a_refresh(
     sql.sql(statement).collect()
 
 
-def test_columns_are_added_and_moved_to_a_place(sql, tmp_path):
+def test_columns_are_added_and_moved_to_positions(sql, tmp_path):
     added = "a int first, b int comment 'second' after ID, c int after b"
     sql.sql(f"alter table altered add columns ({added})")
     assert sql.table("altered").columns == ["a", "id", "b", "c", "n", "price", "old", "place"]
     sql.sql("alter table altered alter column old first, c after old")
     sql.sql("alter table altered change column n n bigint comment 'more' after place")
     new = {"a": ("int", None), "b": ("int", "second"), "c": ("int", None), "n": ("bigint", "more")}
-    known = {name: rest for name, *rest in COLUMNS} | new
+    details = {name: rest for name, *rest in COLUMNS} | new
     order = ["old", "c", "a", "id", "b", "price", "place", "n"]
-    assert described(sql) == [(name, *known[name]) for name in order]
+    assert described(sql) == [(name, *details[name]) for name in order]
     sql.sql("insert into altered values ('y', 3, 2, 'b', 1, 0.5, named_struct('x', 1), 9)")
     assert tuples(sql.sql("select id, n, c from altered")) == [("a", 1, None), ("b", 9, 3)]
     assert len(sound(tmp_path / "t")) == 2
 
 
-def test_columns_of_every_type_are_added_to_the_table_and_to_the_catalog(sql, tmp_path):
+def test_added_columns_are_in_the_table_and_in_the_catalog(sql, tmp_path):
     types = "note string comment 'said', cost decimal(10, 2), at timestamp"
     sql.sql(f"alter table altered add columns ({types})")
     new = [("note", "string", "said"), ("cost", "decimal(10,2)", None), ("at", "timestamp", None)]
@@ -152,7 +150,7 @@ def test_columns_of_every_type_are_added_to_the_table_and_to_the_catalog(sql, tm
     assert tuples(sql.newSession().sql("select note from altered")) == ["new", "old 1"]
 
 
-NO_CHANGES = cases(
+REFUSED_CHANGES = cases(
     """
     drop column id -> part of the record key
     drop column none -> no column 'none'
@@ -176,21 +174,21 @@ NO_CHANGES = cases(
 )
 
 
-def test_what_cannot_be_altered_leaves_table_and_catalog(sql, tmp_path):
-    for change, reason in NO_CHANGES:
+def test_refused_alterations_leave_table_and_catalog_unchanged(sql, tmp_path):
+    for change, reason in REFUSED_CHANGES:
         with pytest.raises(PySparkException, match=reason):
             sql.sql(f"alter table altered {change}")
     assert described(sql) == COLUMNS
     assert mdt.open(tmp_path / "t").snapshot().seq == 1
 
 
-def test_tables_of_others_are_sparks(named):
+def test_alter_table_on_a_parquet_table_is_left_to_spark(named):
     named.sql("create table files (id string, n int) using parquet")
     with pytest.raises(PySparkException, match="does not support DROP COLUMN"):
         named.sql("alter table files drop column n")
 
 
-def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(sql):
+def test_the_catalog_has_the_columns_of_a_restored_state(sql):
     sql.sql("alter table altered add columns (w int comment 'late')")
     sql.sql("insert into altered values ('b', 2, 2, 'x', null, 2)")
     sql.sql("call mdt.restore('altered', '1')")
@@ -200,15 +198,15 @@ def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(sql):
     assert sql.table("altered").count() == 2
 
 
-def test_describe_of_a_column_shows_its_comment_and_so_does_the_frame(sql):
-    def about(column):
+def test_describe_and_frames_show_the_comment_of_a_column(sql):
+    def describe_column(column):
         rows = dict(map(tuple, sql.sql(f"describe extended altered {column}").collect()))
         return [rows[name] for name in ("col_name", "data_type", "comment")]
 
-    assert about("n") == ["n", "int", "a number"] and about("id")[2] == "NULL"
+    assert describe_column("n") == ["n", "int", "a number"] and describe_column("id")[2] == "NULL"
     sql.sql("alter table altered alter column n comment 'how many'")
     sql.sql("alter table altered alter column n type bigint")
-    assert about("n") == ["n", "bigint", "how many"]
+    assert describe_column("n") == ["n", "bigint", "how many"]
     assert sql.table("altered").schema["n"].metadata == {"comment": "how many"}
     assert tuples(sql.sql("select n, old from altered where n > 0")) == [(1, "x")]
     assert sql.sql("select n from altered version as of 1").count() == 1
@@ -219,8 +217,8 @@ def test_describe_of_a_column_shows_its_comment_and_so_does_the_frame(sql):
 
 @pytest.fixture
 def states(named, tmp_path):
-    """A session that knows a table with the states 1 (a), 2 (a, b) and 3 (b), of which 2 has the
-    tag "both".
+    """A session with a table that has the states 1 (a), 2 (a, b) and 3 (b). State 2 has the tag
+    "both".
     """
     place = f"location '{tmp_path / 't'}'"
     named.sql(f"create table states (id string, n int) using mdt options (key 'id') {place}")
@@ -231,7 +229,7 @@ def states(named, tmp_path):
     return named
 
 
-OF_STATES = cases(
+STATE_QUERIES = cases(
     """
     select id from states -> b
     select id from states version as of 1 -> a
@@ -244,7 +242,7 @@ OF_STATES = cases(
     select id from states timestamp as of current_timestamp() + interval 1 day -> b
     """
 )
-NO_STATES = cases(
+REFUSED_STATE_QUERIES = cases(
     """
     select * from states version as of 99 -> there is no commit 99
     select * from states version as of 'nope' -> nope
@@ -255,18 +253,18 @@ NO_STATES = cases(
 )
 
 
-def test_a_version_is_the_option_as_of(states):
-    for query, ids in OF_STATES:
+def test_version_as_of_selects_a_commit_or_a_tag(states):
+    for query, ids in STATE_QUERIES:
         for session in (states, states.newSession()):
             assert tuples(session.sql(query)) == ids.split(), query
     states.sql("create or replace temporary view then as select * from states version as of 1")
     assert tuples(states.sql("select id from then")) == ["a"]
-    for query, reason in NO_STATES:
+    for query, reason in REFUSED_STATE_QUERIES:
         with pytest.raises(PySparkException, match=reason):
             states.sql(query).collect()
 
 
-def test_a_timestamp_is_a_moment_of_the_session(states, tmp_path):
+def test_timestamp_as_of_selects_the_state_at_that_time(states, tmp_path):
     history = mdt.open(tmp_path / "t").history().to_pylist()
     assert states.conf.get("spark.sql.session.timeZone") == "America/Los_Angeles"
     (instant,) = [row["instant"] for row in history if row["seq"] == 2]

@@ -1,5 +1,5 @@
-"""What SQL says of partitions, of a table of ours and of Parquet files: the same rows, or both
-refuse; hudi-rs reads the same.
+"""SQL statements about partitions have the same effect on an mdt table and on a table of Parquet
+files, or both refuse them. hudi-rs reads the same rows.
 """
 
 import re
@@ -22,13 +22,13 @@ MODE = "spark.sql.sources.partitionOverwriteMode"
 
 @pytest.fixture
 def spark_with_both(spark, tmp_path):
-    """A session with the tables `ours` and `files`, which hold ROWS."""
+    """A session with the tables `ours` and `files`, both filled with ROWS."""
     mdt.spark.enable(spark)
     columns = "(id string, v int, a string, b int)"
-    for name, told in (("ours", "mdt options (key 'id')"), ("files", "parquet")):
+    for name, provider in (("ours", "mdt options (key 'id')"), ("files", "parquet")):
         spark.sql(f"drop table if exists {name}")
         spark.sql(
-            f"create table {name} {columns} using {told} partitioned by (a, b) location"
+            f"create table {name} {columns} using {provider} partitioned by (a, b) location"
             f" '{tmp_path / name}'"
         )
         spark.sql(f"insert into {name} values {ROWS}")
@@ -44,29 +44,29 @@ def rows_of(spark, name):
     )
 
 
-def both(spark, tmp_path, text):
-    """Carry out ``text`` on both tables, assert that they hold the same rows then, and return what
-    was refused of ours, "" if nothing.
+def run_on_both(spark, tmp_path, text):
+    """Run ``text`` on both tables and assert that they contain the same rows. Return the error of
+    the mdt table, or "" if there is none.
     """
-    refused = []
+    errors = []
     for name in ("ours", "files"):
         try:
             spark.sql(text.format(t=name)).collect()
-            refused.append("")
+            errors.append("")
         except (PySparkException, Py4JJavaError) as error:
-            refused.append(f"{type(error).__name__} {error}")
-    assert bool(refused[0]) == bool(refused[1]), refused
+            errors.append(f"{type(error).__name__} {error}")
+    assert bool(errors[0]) == bool(errors[1]), errors
     assert rows_of(spark, "ours") == rows_of(spark, "files"), text
     table = mdt.open(tmp_path / "ours")
     assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "ours", table.schema))
     assert table.check().ok
-    return refused[0]
+    return errors[0]
 
 
 @pytest.mark.parametrize("mode", [STATIC, DYNAMIC])
-def test_an_insert_may_say_what_its_partitions_are(spark_with_both, tmp_path, mode):
+def test_inserts_may_name_their_partitions(spark_with_both, tmp_path, mode):
     spark_with_both.conf.set(MODE, mode)
-    one, other = "partition (a = 'x', b = 1)", "partition (a = 'y', b = 1)"
+    first, second = "partition (a = 'x', b = 1)", "partition (a = 'y', b = 1)"
     for text in (
         "insert into {t} partition (a = 'x', b = 7) values ('6', 2)",
         "insert into {t} partition (A = 'x', b) values ('7', 2, 8), ('8', 2, 9)",
@@ -90,8 +90,8 @@ def test_an_insert_may_say_what_its_partitions_are(spark_with_both, tmp_path, mo
         "insert into {t} partition (a = 'x', b = 1) table {t}_none",
         "insert into {t} partition (a = 'x', b = 1) select '19', 1 union all select '20', 2",
         (
-            f"from (select '21' id, 1 v) s insert into {{t}} {one} select id, v insert into {{t}}"
-            f" {other} select concat(id, 'y'), v"
+            f"from (select '21' id, 1 v) s insert into {{t}} {first} select id, v insert into {{t}}"
+            f" {second} select concat(id, 'y'), v"
         ),
         "insert overwrite {t} partition (a = 'x', b = 1) values ('22', 3)",
         "insert overwrite {t} partition (a = 'x y/z*', b) select '23', 3, 5",
@@ -103,12 +103,12 @@ def test_an_insert_may_say_what_its_partitions_are(spark_with_both, tmp_path, mo
         "insert overwrite {t} partition (a = 'x y/z*', b = 6) if not exists select '30', 5",
         "insert overwrite {t} partition (a, b) select '28', 4, 'y', 1",
     ):
-        refused = both(spark_with_both, tmp_path, text)
-        assert ("_none" in text) == bool(refused), (text, refused)
+        error = run_on_both(spark_with_both, tmp_path, text)
+        assert ("_none" in text) == bool(error), (text, error)
     assert len(rows_of(spark_with_both, "ours")) == (1 if mode == STATIC else 16)
 
 
-def test_what_names_no_partition_is_refused_and_nothing_is_written(spark_with_both, tmp_path):
+def test_invalid_partitions_are_refused_and_nothing_is_written(spark_with_both, tmp_path):
     for text, expected in (
         ("insert into {t} partition (town = 'x', b = 1) values ('6', 2)", "PARTITIONS_NOT_FOUND"),
         ("insert into {t} partition (a = 'x') values ('6', 2, 1)", r"PARTITION names \[a\]"),
@@ -119,22 +119,22 @@ def test_what_names_no_partition_is_refused_and_nothing_is_written(spark_with_bo
         ("truncate table {t} partition (a = 'none', b = 1)", "there is no partition"),
         ("alter table {t} drop partition (town = 'x')", "'town' is not a partition column"),
     ):
-        assert re.search(expected, both(spark_with_both, tmp_path, text)), text
+        assert re.search(expected, run_on_both(spark_with_both, tmp_path, text)), text
     assert mdt.open(tmp_path / "ours").snapshot().seq == 1
 
 
-def test_the_value_of_a_partition_is_what_spark_casts_it_to(spark, tmp_path):
+def test_partition_values_are_cast_as_spark_casts_them(spark, tmp_path):
     mdt.spark.enable(spark)
     tables = {"cast_ours": "mdt options (key 'id')", "cast_files": "parquet"}
-    for name, told in tables.items():
+    for name, provider in tables.items():
         columns = "(id string, d date, f boolean, n int, a string)"
         spark.sql(
-            f"create table {name} {columns} using {told} partitioned by (d, f, n, a) location"
+            f"create table {name} {columns} using {provider} partitioned by (d, f, n, a) location"
             f" '{tmp_path / name}'"
         )
-    found = []
+    outcomes = []
     for name in tables:
-        found.append([])
+        outcomes.append([])
         for text in (
             (
                 "insert into {t} partition (d = '2026-1-5', f = 'yes', n = ' 1 ', a = 'x') values"
@@ -156,16 +156,16 @@ def test_the_value_of_a_partition_is_what_spark_casts_it_to(spark, tmp_path):
             "alter table {t} drop partition (d = '2026-1-5', f = 'y', n = ' 1', a = 'x')",
         ):
             rows = spark.sql(text.format(t=name)).collect()
-            # an INSERT into a table of ours returns counts
+            # an INSERT into an mdt table returns counts
             shown = rows if text.startswith("show") else []
-            found[-1] += [shown, sorted(tuple(row) for row in spark.table(name).collect())]
+            outcomes[-1] += [shown, sorted(tuple(row) for row in spark.table(name).collect())]
     for name in tables:
         spark.sql(f"drop table {name}")
-    assert found[0] == found[1] and [row[0] for row in found[0][-1]] == ["5"]
+    assert outcomes[0] == outcomes[1] and [row[0] for row in outcomes[0][-1]] == ["5"]
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
-def test_a_partition_of_times_is_named_by_a_time_of_the_session(spark, tmp_path, kind):
+def test_a_time_partition_is_selected_by_a_time_in_the_session_time_zone(spark, tmp_path, kind):
     mdt.spark.enable(spark)
     table = (
         f"times (id string, at {kind}) using mdt options (key 'id', `mdt.partition.time.pattern`"
@@ -176,16 +176,16 @@ def test_a_partition_of_times_is_named_by_a_time_of_the_session(spark, tmp_path,
     spark.sql(
         f"insert into times values ('1', {kind}'{morning}'), ('2', {kind}'{evening}'), ('3', null)"
     )
-    # there eight in the evening is the next day in UTC, whose days the paths are
+    # paths are days in UTC: eight in the evening of the session is the next day there
     with_zone = kind == "timestamp"
     spark.sql(f"insert overwrite times partition (at = '{evening}') values ('4')")
     text = "select id, cast(at as string) at from times where at is not null order by id"
-    kept = [("1", morning)] if with_zone else []
-    assert list(map(tuple, spark.sql(text).collect())) == [*kept, ("4", evening)]
+    remaining = [("1", morning)] if with_zone else []
+    assert list(map(tuple, spark.sql(text).collect())) == [*remaining, ("4", evening)]
     shown = spark.sql(f"show partitions times partition (at = {kind}'{evening}')").collect()
     assert list(map(tuple, shown)) == [("at=2026/01/02" if with_zone else "at=2026/01/01",)]
     spark.sql(f"alter table times drop partition (at = {kind}'{evening}')")
-    assert list(map(tuple, spark.sql(text).collect())) == kept
+    assert list(map(tuple, spark.sql(text).collect())) == remaining
     spark.sql("drop table times")
 
 
@@ -206,20 +206,20 @@ def test_partitions_are_dropped_truncated_and_shown(spark_with_both, tmp_path):
         "alter table {t} drop partition (a = 'x', b = 1)",
         "alter table {t} drop if exists partition (a = 'x', b = 1), partition (a = null, b = 1)",
     ):
-        assert both(spark, tmp_path, text) == ""
-    for text, left in (
+        assert run_on_both(spark, tmp_path, text) == ""
+    for text, remaining in (
         ("truncate table ours partition (a = 'x y/z*', b = 1)", 2),
         ("truncate table ours", 0),
         ("truncate table ours", 0),
     ):
-        spark.sql(text)  # of Parquet files Spark truncates only tables that the catalog owns
-        assert len(rows_of(spark, "ours")) == left
+        spark.sql(text)  # Spark truncates tables of Parquet files only if the catalog owns them
+        assert len(rows_of(spark, "ours")) == remaining
     spark.sql("insert into ours values ('1', 1, 'x', 1), ('2', 1, 'x', 2)")
     spark.newSession().sql("alter table ours drop partition (a = 'x')")
     assert rows_of(spark, "ours") == [] and spark.sql("show partitions ours").collect() == []
 
 
-def test_cached_rows_are_read_anew(spark_with_both):
+def test_cached_rows_are_read_again_after_partitions_change(spark_with_both):
     spark = spark_with_both
     cached = spark.table("ours").where("v > 0").cache()
     assert cached.count() == 5
@@ -230,23 +230,25 @@ def test_cached_rows_are_read_anew(spark_with_both):
     cached.unpersist()
 
 
-def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(spark_with_both, tmp_path):
+def test_rows_cached_by_another_session_or_by_path_are_read_again_after_writes(
+    spark_with_both, tmp_path
+):
     spark, path = spark_with_both, str(tmp_path / "ours")
     other = spark.newSession()
     spark.sql(f"create or replace temporary view seen using mdt options (path '{path}')")
     spark.sql("cache table ours")
     cached = [
-        one.cache()
-        for one in (
+        frame.cache()
+        for frame in (
             other.table("ours"),
             spark.table("seen"),
             mdt.read(spark, path),
             other.read.format("mdt").load(path).where("v > 0"),
         )
     ]
-    assert [one.count() for one in cached] == [5, 5, 5, 5]
+    assert [frame.count() for frame in cached] == [5, 5, 5, 5]
     new = spark.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
-    for write, left in (
+    for write, remaining in (
         ("insert into ours values ('6', 1, 'x', 1)", 6),
         ("insert overwrite ours partition (a = 'x', b = 1) values ('7', 1)", 5),
         ("delete from ours where id = '7'", 4),
@@ -259,19 +261,19 @@ def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(spark_with
             spark.sql(write)
         else:
             write.write.format("mdt").mode("append").save(path)
-        found = [
-            one.count()
-            for one in (*cached, spark.table("ours"), other.table("ours"), spark.table("seen"))
+        row_counts = [
+            frame.count()
+            for frame in (*cached, spark.table("ours"), other.table("ours"), spark.table("seen"))
         ]
-        assert found == [left] * len(found), write
+        assert row_counts == [remaining] * len(row_counts), write
         assert spark.catalog.isCached("ours"), write
         spark.sql("cache table ours")
-    for one in (*cached, spark.table("ours")):
-        one.unpersist()
+    for frame in (*cached, spark.table("ours")):
+        frame.unpersist()
     spark.sql("drop view seen")
 
 
-def test_an_option_names_what_a_frame_overwrites(spark_with_both, tmp_path):
+def test_options_select_the_partitions_that_a_frame_overwrites(spark_with_both, tmp_path):
     rows = spark_with_both.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
 
     def save(mode, **options):

@@ -1,5 +1,5 @@
-"""``CALL mdt.…``, ``mdt_changes`` and ``match`` in Spark's SQL: what the methods of a table do and
-say, and the conditions of errors.
+"""``CALL mdt.…``, ``mdt_changes`` and ``match`` in Spark's SQL have the effects and results of a
+table's methods. Errors have conditions.
 """
 
 from datetime import datetime, timedelta
@@ -35,39 +35,42 @@ def sql(named, tmp_path):
     return named
 
 
-def told(spark, statement):
-    """Return the only row of the answer of a procedure."""
+def call_procedure(spark, statement):
+    """Return the only result row of a procedure."""
     (row,) = spark.sql(f"call mdt.{statement}").collect()
-    found = row.asDict()
-    return found
+    answer = row.asDict()
+    return answer
 
 
 def ids(spark, query):
     return tuples(spark.sql(query))
 
 
-def test_services_are_called_by_name(sql, tmp_path):
+def test_services_are_called_as_procedures(sql, tmp_path):
     assert sql.sql("explain call mdt.compact('served')").count() == 1
-    assert told(sql, "tag('served', 'before')") == {"seq": 2}
-    assert told(sql, "compact(table => 'default.served', spark => true)")["engine"] == "spark"
+    assert call_procedure(sql, "tag('served', 'before')") == {"seq": 2}
+    assert (
+        call_procedure(sql, "compact(table => 'default.served', spark => true)")["engine"]
+        == "spark"
+    )
     other = sql.newSession()
-    clustered = told(other, "cluster('served', by => 'note, id', curve => 'sort')")
+    clustered = call_procedure(other, "cluster('served', by => 'note, id', curve => 'sort')")
     assert clustered["by"] == ["note", "id"]
     sql.sql("delete from served where id < 'c'")
-    assert told(sql, "restore(table => 'served', to => 'before')")["updated"] == 0
+    assert call_procedure(sql, "restore(table => 'served', to => 'before')")["updated"] == 0
     assert sql.table("served").count() == 4
-    assert told(sql, "rollback('served', 2)")
+    assert call_procedure(sql, "rollback('served', 2)")
     assert ids(sql, "select note from served where id = 'b'") == ["blackbird"]
     sql.sql("call mdt.untag('served', name => 'before')")
-    assert told(sql, f"clean('{tmp_path / 't'}', retain_commits => 1 + 1)")["horizon"] > 3
-    assert told(sql, "check('served')")["problems"] == []
+    assert call_procedure(sql, f"clean('{tmp_path / 't'}', retain_commits => 1 + 1)")["horizon"] > 3
+    assert call_procedure(sql, "check('served')")["problems"] == []
     operations = mdt.open(tmp_path / "t").history()["operation"].to_pylist()
     last = ["tag", "compact", "delete_where", "restore", "restore", "untag", "clean"]
     assert operations[3:] == last
     assert bag(sound(tmp_path / "t")) == bag(ROWS)
 
 
-def test_the_language_of_the_jvm_does_not_change_names(sql):
+def test_the_locale_of_the_jvm_does_not_change_names(sql):
     locale = sql.sparkContext._jvm.java.util.Locale
     before = locale.getDefault()
     locale.setDefault(locale.forLanguageTag("tr"))
@@ -87,18 +90,18 @@ ANSWERS = cases(
 )
 
 
-def test_an_answer_has_the_columns_of_the_result_with_their_types(sql):
+def test_a_procedure_returns_the_fields_of_its_result_as_typed_columns(sql):
     for call, columns in ANSWERS:
         assert sql.sql(f"explain call mdt.{call}").count() == 1
-        found = [f"{name} {type}" for name, type in sql.sql(f"call mdt.{call}").dtypes]
-        assert ", ".join(found).startswith(columns), call
+        fields = [f"{name} {type}" for name, type in sql.sql(f"call mdt.{call}").dtypes]
+        assert ", ".join(fields).startswith(columns), call
     assert sql.sql("explain call mdt.untag('served', 'a')").count() == 1
     assert sql.sql("call mdt.untag('served', 'a')").columns == []
     stats = sql.sql("call mdt.analyze('served', columns => 'city')").where("column = 'city'")
     assert tuples(stats.select("rows", "distinct")) == [(4, 2)]
 
 
-def test_history_files_and_snapshots_are_tables(sql, tmp_path):
+def test_history_files_and_snapshots_are_table_functions(sql, tmp_path):
     sql.sql("delete from served where id = 'c'")
     sql.sql("call mdt.tag('served', 'old', 1)")
     history = sql.sql("select * from mdt_history('served') order by seq").collect()
@@ -127,7 +130,7 @@ def test_history_files_and_snapshots_are_tables(sql, tmp_path):
         assert sql.sql(f"select count(*) from served version as of {seq}").count() == 1
 
 
-def test_show_create_table_makes_an_equal_table(named, tmp_path):
+def test_the_output_of_show_create_table_creates_an_equal_table(named, tmp_path):
     named.sql(f"""
         create table shown (id string not null comment 'it''s a key', n decimal(9, 2) not null,
             s struct<a: int, b: array<date>>, city string)
@@ -142,8 +145,8 @@ def test_show_create_table_makes_an_equal_table(named, tmp_path):
     named.sql(text.replace(str(tmp_path / "shown"), str(tmp_path / "again")))
     assert named.sql("describe shown").collect() == columns
     first, again = (mdt.open(tmp_path / name).definition for name in ("shown", "again"))
-    same = "declared key partition_by ordering table_type scope key_index indexes options"
-    for name in same.split():
+    attributes = "declared key partition_by ordering table_type scope key_index indexes options"
+    for name in attributes.split():
         assert getattr(again, name) == getattr(first, name), name
 
 
@@ -175,34 +178,34 @@ REFUSED = cases(
 )
 
 
-def test_what_is_no_procedure_or_function_of_ours_is_refused(sql):
+def test_unknown_procedures_and_wrong_arguments_are_refused(sql):
     for statement, reason in REFUSED:
         with pytest.raises(PySparkException, match=reason):
             sql.sql(statement).collect()
 
 
-def test_changes_are_a_table(sql):
+def test_changes_are_a_table_function(sql):
     sql.sql("delete from served where id = 'c'")
     net = "select id || _change from mdt_changes('served', 1)"
     assert ids(sql, net) == ["bupdate_after", "bupdate_before", "cdelete"]
     first = "select id from mdt_changes('served', 'earliest', 1, 'all') where city = 'Oslo'"
     assert ids(sql.newSession(), first) == ["a", "c", "d"]
-    both = """select a.id from mdt_changes('served', 0, 1) a join mdt_changes('served', 1, 2) b
+    joined = """select a.id from mdt_changes('served', 0, 1) a join mdt_changes('served', 1, 2) b
         on a.id = b.id where b._change = 'update_after'"""
-    assert ids(sql, both) == ["b"]
-    named = "since => 0, until => 1, table => 'served', changes => 'all'"
-    found = [
+    assert ids(sql, joined) == ["b"]
+    by_name = "since => 0, until => 1, table => 'served', changes => 'all'"
+    results = [
         ids(sql, f"select id || _change from mdt_changes({arguments})")
-        for arguments in (named, "'served', 0, 1, 'all'")
+        for arguments in (by_name, "'served', 0, 1, 'all'")
     ]
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
-def test_match_is_the_operator_of_filters_wherever_it_stands(sql):
+def test_match_in_sql_equals_the_match_function_in_any_position(sql):
     table = sql.table("served")
     for words in ("black umbrella", "BLACK", "white", "", "bird", "umbrella nothing"):
-        found = ids(sql, f"select id from served where match(note, '{words}')")
-        assert found == tuples(table.where(mdt.spark.match("note", words)).select("id"))
+        matching = ids(sql, f"select id from served where match(note, '{words}')")
+        assert matching == tuples(table.where(mdt.spark.match("note", words)).select("id"))
     assert ids(sql, "select id from served where match(note, 'black umbrella')") == ["a", "d"]
     either = """select id from served where match(concat(note, 'bird'), 'umbrellabird')
         or match(note, 'hit', 'ngram(3)')"""
@@ -213,7 +216,7 @@ def test_match_is_the_operator_of_filters_wherever_it_stands(sql):
     assert ids(sql, "select id from served") == ["b", "c"]
 
 
-# --- conditions of errors ----------------------------------------------------------------------
+# --- error conditions ----------------------------------------------------------------------
 
 
 def cut(table):
@@ -223,7 +226,7 @@ def cut(table):
 
 
 def lost(table):
-    """Remove the files with rows."""
+    """Remove the data files."""
     for file in Path(table.path).glob("city=*/*.parquet"):
         file.unlink()
 
@@ -240,7 +243,7 @@ def lost(table):
         (None, "option", "MDT_INVALID", "22023"),
     ],
 )
-def test_an_error_has_a_condition_and_an_sqlstate_as_those_of_spark_have(
+def test_errors_have_a_condition_and_an_sqlstate_like_errors_of_spark(
     sql,
     tmp_path,
     harm,
@@ -261,11 +264,11 @@ def test_an_error_has_a_condition_and_an_sqlstate_as_those_of_spark_have(
     assert (caught.value.getCondition(), caught.value.getSqlState()) == (condition, state)
 
 
-def kinds(of):
-    return [of, *(kind for child in of.__subclasses__() for kind in kinds(child))]
+def kinds(error_type):
+    return [error_type, *(kind for child in error_type.__subclasses__() for kind in kinds(child))]
 
 
-def test_every_kind_of_error_is_in_the_table_of_the_page():
+def test_every_kind_of_error_is_in_the_table_of_the_error_page():
     page = Path(__file__).parents[3].joinpath("docs/reference/errors.md").read_text()
     ours = [kind for kind in kinds(MdtError)[1:] if kind.__module__ == errors.__name__]
     for kind in ours:
@@ -285,7 +288,7 @@ HINTS = cases(
 
 
 @pytest.mark.parametrize(("statement", "hint"), HINTS)
-def test_hints_name_statements_where_there_are_some(sql, statement, hint):
+def test_hints_in_sql_name_the_sql_statement_if_one_exists(sql, statement, hint):
     with pytest.raises(PySparkException) as caught:
         sql.sql(statement).collect()
     assert hint in str(caught.value)

@@ -1,5 +1,5 @@
-"""Each statement in docs/spark-sql.md does what the page says, and the page has every statement of
-Spark's grammar that can name a table.
+"""Each statement in docs/spark-sql.md has the documented effect, and the page contains every
+statement of Spark's grammar that can name a table.
 """
 
 import re
@@ -28,7 +28,7 @@ IN_4_0 = re.compile(
     r"CHANGES FROM|REPLACE USING|SCHEMA EVOLUTION|CONSTRAINT|PRIMARY KEY|CHECK \(|MATERIALIZED"
     r"|COMMENT ON COLUMN"
 )
-"""Some of what the grammar of Spark 4.0 lacks: these lines may end in an error of its parser."""
+"""Syntax that the grammar of Spark 4.0 lacks. Such lines may fail in its parser."""
 
 SHOWN_AS = cases(
     r"""
@@ -98,13 +98,15 @@ SHOWN_AS = cases(
     UNCACHE TABLE t -> select count(*) from t -> 2
     """
 )
-"""What shows that a statement was done: a query, or the statement itself, and the rows that it
-returns, or what is among them; ``columns`` are those of the table.
+"""Evidence of the effect of a statement: a query (``itself`` for the statement, ``columns`` for the
+columns of the table) and the rows that it returns. After "…" only a part of the rows follows.
 """
 
 
 class World:
-    """The tables that statements are about, made again only after a statement that changed them."""
+    """The tables for the statements. They are created again only after a statement that changed
+    them.
+    """
 
     def __init__(self, spark, folder):
         self.spark = spark.newSession()
@@ -144,14 +146,14 @@ class World:
         return str(self.folder / str(self.number))
 
     def state(self):
-        """Return what the catalog and the table say."""
-        known = [
+        """Return the state of the catalog and of the table."""
+        description = [
             tuple(row)
             for row in self.run("describe extended t")
             if row["col_name"] != "Last Access"
         ]
         return (
-            known,
+            description,
             mdt.open(f"{self.data}/t").snapshot().seq,
             self.run("show tables"),
             sorted(self.folder.glob("*/*")),
@@ -173,12 +175,12 @@ def world(the_world):
 
 
 @pytest.mark.parametrize("statement", LINES)
-def test_a_statement_does_what_the_page_says(world, statement):
-    outcome, more = LINES[statement]
+def test_a_statement_has_the_documented_effect(world, statement):
+    outcome, reason = LINES[statement]
     if outcome == "done":
         world.is_new = False
         try:
-            _shows(world, statement)
+            _assert_effect(world, statement)
         except ParseException:
             assert IN_4_0.search(statement)
         return
@@ -186,33 +188,33 @@ def test_a_statement_does_what_the_page_says(world, statement):
     with pytest.raises((PySparkException, Py4JJavaError)) as caught:
         world.run(statement)
     is_parsers = isinstance(caught.value, ParseException)
-    assert isinstance(caught.value, PySparkException), "not a raw error of Py4J"
+    assert isinstance(caught.value, PySparkException), "the error is a raw error of Py4J"
     if outcome == "refused":
-        assert more in str(caught.value) or is_parsers and IN_4_0.search(statement)
+        assert reason in str(caught.value) or is_parsers and IN_4_0.search(statement)
     assert world.state() == before
 
 
-def _shows(world, statement):
-    ((query, expected),) = [more for done, *more in SHOWN_AS if done == statement]
-    found = world.run(statement)
+def _assert_effect(world, statement):
+    ((query, expected),) = [evidence for name, *evidence in SHOWN_AS if name == statement]
+    result = world.run(statement)
     if query == "columns":
-        found = [tuple(world.spark.table("t").columns)]
+        result = [tuple(world.spark.table("t").columns)]
     elif query != "itself":
-        found = world.run(query)
-    shown = " / ".join(sorted(", ".join(map(str, row)) for row in found)) or "nothing"
+        result = world.run(query)
+    shown = " / ".join(sorted(", ".join(map(str, row)) for row in result)) or "nothing"
     if expected.startswith("… "):
         assert expected[2:] in shown
     else:
         assert expected == shown
 
 
-def test_every_statement_that_is_done_is_looked_at():
+def test_every_supported_statement_has_an_expected_effect():
     done = [statement for statement, (outcome, _) in LINES.items() if outcome == "done"]
     assert sorted(done) == sorted(statement for statement, *_ in SHOWN_AS)
     assert LINES and PAGE.read_text().count("\n| `") == len(LINES)
 
 
-def test_inserts_say_what_became_of_their_rows(world):
+def test_inserts_return_how_many_rows_they_inserted_updated_and_dropped(world):
     world.is_new = False
     world.run(
         "create table made (id string, n int, at int) using mdt options (key 'id', ordering 'at')"
@@ -252,14 +254,14 @@ FORMS = lines(
 
 
 @pytest.mark.parametrize("statement", FORMS)
-def test_what_is_refused_is_so_in_every_form(world, statement):
+def test_refused_statements_are_refused_in_every_form(world, statement):
     before = world.state()
     with pytest.raises(PySparkException, match="is not supported for mdt tables\n  hint: "):
         world.run(statement)
     assert world.state() == before
 
 
-def test_properties_of_a_table_are_its_options_whatever_the_catalog_kept(world):
+def test_table_properties_are_the_options_of_the_table_whatever_the_catalog_stores(world):
     world.is_new = False
     world.run(
         """create table made (id string, n int) using mdt options (key 'id', `mdt.clean.retain.commits` '7')
@@ -298,7 +300,7 @@ def test_statements_under_a_search_path_are_refused_unless_they_name_the_databas
     assert world.spark.table("t").columns[0] == "m"
 
 
-def test_an_explained_statement_is_refused_too_and_changes_nothing(world):
+def test_explain_refuses_the_same_statements_and_changes_nothing(world):
     before = world.state()
     assert "is not supported for mdt tables" in str(
         world.run("explain alter table t set location '/data/elsewhere'")
@@ -308,7 +310,7 @@ def test_an_explained_statement_is_refused_too_and_changes_nothing(world):
     assert world.state() == before
 
 
-def test_a_name_that_is_an_expression_names_the_same_table(world):
+def test_identifier_expressions_name_the_same_table(world):
     world.is_new = False
     name = "identifier(lower('STATE') || 'ments.t')"
     world.run(f"alter table {name} add columns (m int first)")
@@ -321,11 +323,11 @@ def test_a_name_that_is_an_expression_names_the_same_table(world):
         world.run("alter table identifier('no' || 'where') set location '/data/elsewhere'")
 
 
-def test_tables_of_others_and_statements_on_them_are_sparks(world):
+def test_statements_on_other_tables_and_views_are_left_to_spark(world):
     world.is_new = False
     world.run("alter table other set tblproperties ('x' = 'y')")
     world.run("alter table other alter column n set default 5")
-    world.run("create or replace temporary view t as select 1")  # it hides the table
+    world.run("create or replace temporary view t as select 1")  # hides the table
     with pytest.raises(PySparkException, match="(?i)view"):
         world.run("alter table t set tblproperties ('x' = 'y')")
     world.run("create table alike like t")
@@ -393,7 +395,7 @@ WITHOUT_TABLES = set(
         """
     )
 )
-OF_QUERIES = set(
+OF_PIPELINES_AND_QUERIES = set(
     lines(
         """
         DeclareCursorStatement
@@ -405,8 +407,8 @@ OF_QUERIES = set(
         """
     )
 )
-"""Statements of Spark's pipelines, which Spark carries out by pipelines only, and of cursors and
-metrics over a query.
+"""Statements that Spark runs only in pipelines, and statements about cursors and metrics over a
+query.
 """
 
 
@@ -414,37 +416,37 @@ def _alternatives(spark):
     """Return the names of the alternatives of a statement in the grammar of this release."""
     loaded = private.jvm(spark).java.lang.Class.forName
     package = "org.apache.spark.sql.catalyst.parser.SqlBaseParser"
-    found = set()
+    alternatives = set()
     for each in loaded(package).getDeclaredClasses():
-        above = each.getSuperclass()
-        if above is not None and above.getSimpleName() in (
+        superclass = each.getSuperclass()
+        if superclass is not None and superclass.getSimpleName() in (
             "StatementContext",
             "DmlStatementNoWithContext",
             "InsertIntoContext",
         ):
-            found.add(each.getSimpleName().removesuffix("Context"))
-    return found
+            alternatives.add(each.getSimpleName().removesuffix("Context"))
+    return alternatives
 
 
 def _parsed(spark, statement):
-    """Return the names of all nodes of the tree of a statement."""
+    """Return the names of the nodes at the head of the parse tree of a statement."""
     jvm = private.jvm(spark)
     parser, antlr = jvm.org.apache.spark.sql.catalyst.parser, jvm.org.antlr.v4.runtime
     text = parser.UpperCaseCharStream(antlr.CharStreams.fromString(statement))
     tree = parser.SqlBaseParser(
         antlr.CommonTokenStream(parser.SqlBaseLexer(text))
     ).singleStatement()
-    found, left = set(), [tree]
-    while left and len(found) < 12:  # the head of the tree says which statement it is
-        node = left.pop(0)
-        found.add(node.getClass().getSimpleName().removesuffix("Context"))
-        left += [node.getChild(i) for i in range(min(node.getChildCount(), 2))]
-    return found
+    node_names, queue = set(), [tree]
+    while queue and len(node_names) < 12:  # the head of the tree identifies the statement
+        node = queue.pop(0)
+        node_names.add(node.getClass().getSimpleName().removesuffix("Context"))
+        queue += [node.getChild(i) for i in range(min(node.getChildCount(), 2))]
+    return node_names
 
 
 def test_every_statement_of_the_grammar_is_on_the_page(spark):
-    seen = set[str]().union(*(_parsed(spark, statement) for statement in LINES))
-    missing = _alternatives(spark) - seen - WITHOUT_TABLES - OF_QUERIES
+    covered = set[str]().union(*(_parsed(spark, statement) for statement in LINES))
+    missing = _alternatives(spark) - covered - WITHOUT_TABLES - OF_PIPELINES_AND_QUERIES
     assert not missing
 
 

@@ -1,5 +1,5 @@
-"""The sink of a stream keeps its table open between batches, and whatever happened to the table
-meanwhile, a batch ends as in one that is opened anew.
+"""The sink of a stream keeps its table open between batches. Whatever happens to the table
+meanwhile, a batch has the same result as with a newly opened table.
 """
 
 import shutil
@@ -19,20 +19,20 @@ from mdt.source.option_keywords import parse_options
 from mdt.source.streaming import Sink
 from mdt.table import Table, table
 
-MADE = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bitmap(n)"}
+SINK_OPTIONS = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bitmap(n)"}
 
 
 class Batches:
-    """A query that brings a batch of three rows each time, one of them new."""
+    """A query whose batches have three rows each, one of them with a new key."""
 
     def __init__(self, spark, path, name="q", **options):
         self.spark, self.path, self.name = spark, path, name
-        self.options = {**MADE, **options, "path": str(path)}
+        self.options = {**SINK_OPTIONS, **options, "path": str(path)}
         self.sink = Sink()
         self.number = 0
 
     def next(self, *, number=None):
-        """Write the next batch, or again an older one."""
+        """Write the next batch, or an older one again."""
         n = self.number if number is None else number
         rows = [
             row(f"{self.name}{n}", "Oslo", n),
@@ -43,19 +43,21 @@ class Batches:
         self.sink.write(parse_options(self.options), "Append", (self.name, n), frame)
         self.number = max(self.number, n + 1)
 
-    def begun_again(self):
-        """Return the same query with a sink that knows nothing."""
-        found = Batches(self.spark, self.path, self.name)
-        found.options = dict(self.options)
-        found.number = self.number
-        return found
+    def restarted(self):
+        """Return the same query with a new sink."""
+        query = Batches(self.spark, self.path, self.name)
+        query.options = dict(self.options)
+        query.number = self.number
+        return query
 
 
 def keys(path):
-    """Return the rows of a table, as hudi-rs has them, too."""
-    found = mdt.open(path)
-    assert not found.check().problems
-    rows = found.scan(columns=["id", "city", "n"]).to_arrow()
+    """Return the keys of a table with their values of ``n``. Asserts that hudi-rs reads the same
+    rows.
+    """
+    stored = mdt.open(path)
+    assert not stored.check().problems
+    rows = stored.scan(columns=["id", "city", "n"]).to_arrow()
     assert bag(rows) == bag(hudi_table(path, rows.schema))
     return sorted(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True))
 
@@ -72,93 +74,95 @@ def counted(monkeypatch):
     return counted_storages(monkeypatch, write_frame, table)
 
 
-def test_batches_of_one_query_take_the_same_few_requests_however_many_commits_there_are(
+def test_each_batch_takes_the_same_few_requests_whatever_the_number_of_commits(
     spark, tmp_path, counted
 ):
-    query, took = Batches(spark, tmp_path / "t"), []
+    query, request_counts = Batches(spark, tmp_path / "t"), []
     for _ in range(9):
         before = sum(len(storage.made) for storage in counted)
         query.next()
-        took.append(sum(len(storage.made) for storage in counted) - before)
-    assert set(took[2:]) == {27}, took
+        request_counts.append(sum(len(storage.made) for storage in counted) - before)
+    assert set(request_counts[2:]) == {27}, request_counts
     assert keys(tmp_path / "t") == expected("q", 9)
-    again = query.begun_again()
+    restarted_query = query.restarted()
     before = sum(len(storage.made) for storage in counted)
-    again.next()
-    assert sum(len(storage.made) for storage in counted) - before > 30, "a table that is opened"
+    restarted_query.next()
+    assert sum(len(storage.made) for storage in counted) - before > 30, "a new sink opens the table"
 
 
-def gone(path, aside):
+def delete_table(path, backup):
     shutil.rmtree(path)
 
 
-def other(commits):
-    """Return what puts another table, with so many commits, in the place of one with four."""
+def replace_with_commits(commits):
+    """Return a function that replaces a table of four commits with another table of ``commits``
+    commits.
+    """
 
-    def replaced(path, aside):
+    def replace(path, backup):
         shutil.rmtree(path)
         new = mdt.create(path, SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(n)"])
         for n in range(commits):
             new.upsert([row(f"x{n}", "Bonn", n)])
 
-    return replaced
+    return replace
 
 
-def older(path, aside):
+def restore_backup(path, backup):
     shutil.rmtree(path)
-    shutil.copytree(aside, path)
+    shutil.copytree(backup, path)
 
 
-def older_and_on(path, aside):
-    older(path, aside)
+def restore_backup_and_commit(path, backup):
+    restore_backup(path, backup)
     for n in range(6):
         mdt.open(path).upsert([row("y", "Bonn", n)])
 
 
-def unlike(path, aside):
+def replace_with_another_key(path, backup):
     shutil.rmtree(path)
     mdt.create(path, SCHEMA, ["n"], indexes=["bitmap(n)"])
 
 
-def unindexed(path, aside):
+def drop_index(path, backup):
     mdt.open(path).drop_index("bitmap(n)")
 
 
-def cleaned(path, aside):
-    found = mdt.open(path)
+def clean_table(path, backup):
+    opened = mdt.open(path)
     for n in range(9):
-        found.upsert([row("z", "Rome", n)])
-        found.metadata.compact()
-    found.compact()
-    found.clean(retain_commits=1)
+        opened.upsert([row("z", "Rome", n)])
+        opened.metadata.compact()
+    opened.compact()
+    opened.clean(retain_commits=1)
     assert mdt.open(path).snapshot().retention.first > 4
 
 
-def compacted(path, aside):
-    found = mdt.open(path)
-    found.upsert([row("all", "Rome", -1)])
-    found.compact()
-    found.cluster(by=["n"])
-    found.metadata.compact()
+def compact_table(path, backup):
+    opened = mdt.open(path)
+    opened.upsert([row("all", "Rome", -1)])
+    opened.compact()
+    opened.cluster(by=["n"])
+    opened.metadata.compact()
 
 
-def no_table(path, aside):
+def delete_metadata(path, backup):
     shutil.rmtree(path / ".hoodie/.mdt")
 
 
-HAPPENS = [
-    gone,
-    other(0),
-    other(1),
-    other(4),
-    other(7),
-    older,
-    older_and_on,
-    unlike,
-    unindexed,
-    cleaned,
-    compacted,
-    no_table,
+EVENTS = [
+    delete_table,
+    replace_with_commits(0),
+    replace_with_commits(1),
+    replace_with_commits(4),
+    replace_with_commits(7),
+    restore_backup,
+    restore_backup_and_commit,
+    replace_with_another_key,
+    drop_index,
+    clean_table,
+    compact_table,
+    delete_metadata,
 ]
 NAMES = [
     "gone",
@@ -176,50 +180,50 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("happens", HAPPENS, ids=NAMES)
-def test_whatever_happens_to_the_table_a_batch_ends_as_that_of_a_sink_that_opens_it(
+@pytest.mark.parametrize("happens", EVENTS, ids=NAMES)
+def test_after_any_change_to_the_table_a_batch_ends_as_one_of_a_new_sink(
     spark,
     tmp_path,
     monkeypatch,
     happens,
 ):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
-    path, aside, copy = tmp_path / "t", tmp_path / "aside", tmp_path / "copy"
+    path, backup, copy = tmp_path / "t", tmp_path / "aside", tmp_path / "copy"
     query = Batches(spark, path)
     for n in range(4):
         query.next()
         if n == 1:
-            shutil.copytree(path, aside)
-    happens(path, aside)
+            shutil.copytree(path, backup)
+    happens(path, backup)
     if path.exists():
         shutil.copytree(path, copy)
-    ends = []
-    fresh = query.begun_again()
+    outcomes = []
+    fresh = query.restarted()
     fresh.path, fresh.options["path"] = copy, str(copy)
-    for one in (query, fresh):
+    for current in (query, fresh):
         try:
-            one.next()
-            one.next()
-            ends.append(keys(one.path))
+            current.next()
+            current.next()
+            outcomes.append(keys(current.path))
         except MdtError as error:
-            ends.append([(type(error).__name__, 0)])
-    assert ends[0] == ends[1]
-    refused = happens in (unlike, unindexed, no_table)
-    assert refused or ("q5", 5) in ends[0]
+            outcomes.append([(type(error).__name__, 0)])
+    assert outcomes[0] == outcomes[1]
+    is_refused = happens in (replace_with_another_key, drop_index, delete_metadata)
+    assert is_refused or ("q5", 5) in outcomes[0]
 
 
-def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(spark, tmp_path):
+def test_a_batch_is_written_once_even_by_two_sinks_of_a_query(spark, tmp_path):
     query = Batches(spark, tmp_path / "t")
     query.next()
-    dead = query.begun_again()  # of a driver that was taken for dead
+    stale = query.restarted()  # of a driver that was wrongly considered dead
     query.next()
-    dead.next()
+    stale.next()
     query.next()
     with pytest.warns(UserWarning, match="batch 1 of the stream 'q' was not written"):
-        dead.next(number=1)
-    dead.next(number=2)
+        stale.next(number=1)
+    stale.next(number=2)
     query.next(number=2)
-    dead.next()
+    stale.next()
     query.next(number=3)
     query.next(number=4)
     assert keys(tmp_path / "t") == expected("q", 5)
@@ -227,26 +231,26 @@ def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(spark, tmp_pat
     assert mdt.open(tmp_path / "t").snapshot().streams.has("q", 4)
 
 
-def test_two_queries_write_one_table_each_with_a_table_that_it_keeps_open(spark, tmp_path):
-    one, two = (Batches(spark, tmp_path / "t", name) for name in ("a", "b"))
+def test_two_queries_and_another_writer_write_the_same_table_in_turn(spark, tmp_path):
+    first, second = (Batches(spark, tmp_path / "t", name) for name in ("a", "b"))
     for _ in range(3):
-        one.next()
-        two.next()
+        first.next()
+        second.next()
         mdt.open(tmp_path / "t").upsert([row("other", "Bonn", 0)])
     assert keys(tmp_path / "t") == sorted([*expected("a", 3), *expected("b", 3)[1:], ("other", 0)])
     assert mdt.open(tmp_path / "t").snapshot().seq == 9
 
 
-def test_a_batch_that_failed_leaves_no_open_table_and_comes_again(spark, tmp_path, monkeypatch):
+def test_a_batch_that_failed_is_written_once_when_it_is_repeated(spark, tmp_path, monkeypatch):
     query = Batches(spark, tmp_path / "t")
     query.next()
     write = Table.upsert
     for fails_after in (False, True):
         number = query.number
 
-        def fails(of, *given, late=fails_after, **more):
+        def fails(opened, *arguments, late=fails_after, **more):
             if late:
-                write(of, *given, **more)
+                write(opened, *arguments, **more)
             raise Unavailable("the network is down")
 
         with monkeypatch.context() as patch:
@@ -258,7 +262,7 @@ def test_a_batch_that_failed_leaves_no_open_table_and_comes_again(spark, tmp_pat
     assert mdt.open(tmp_path / "t").snapshot().seq == 3
 
 
-def test_other_options_open_the_table_again(spark, tmp_path):
+def test_a_sink_applies_changed_options_and_opens_another_path(spark, tmp_path):
     query = Batches(spark, tmp_path / "t")
     query.next()
     query.options["mdt.scope"] = "unknown"
@@ -270,7 +274,7 @@ def test_other_options_open_the_table_again(spark, tmp_path):
     assert keys(tmp_path / "u") == [("all", 1), ("q-both", 1), ("q1", 1)]
 
 
-def test_two_queries_at_a_time_and_what_one_of_them_made_is_there_for_the_next_run(spark, tmp_path):
+def test_two_concurrent_queries_write_one_table_in_two_runs(spark, tmp_path):
     mdt.spark.enable(spark)
     sources = [
         mdt.create(tmp_path / f"source{n}", SCHEMA, ["id"], partition_by=["city"]) for n in range(2)
@@ -292,6 +296,6 @@ def test_two_queries_at_a_time_and_what_one_of_them_made_is_there_for_the_next_r
         ]
         for query in queries:
             finished(query)
-    found = keys(tmp_path / "t")
-    assert found == sorted(pair for n in range(2) for pair in keys(Path(sources[n].path)))
+    stored = keys(tmp_path / "t")
+    assert stored == sorted(pair for n in range(2) for pair in keys(Path(sources[n].path)))
     assert len(mdt.open(tmp_path / "t").snapshot().streams.batches) == 2

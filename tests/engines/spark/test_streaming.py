@@ -1,5 +1,5 @@
-"""``readStream`` and ``writeStream`` of ``format("mdt")``: every commit arrives once, and every
-batch is written once.
+"""``readStream`` and ``writeStream`` of ``format("mdt")``: every commit is delivered once, and
+every batch is written once.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from mdt.table import Table
 
 @pytest.fixture
 def named(spark):
-    """A session that knows the format, and whose tables of streams are gone afterwards."""
+    """A session with the format enabled, whose streams are stopped after the test."""
     mdt.spark.enable(spark)
     yield spark
     for query in spark.streams.active:
@@ -39,7 +39,7 @@ def source(tmp_path):
     )
 
 
-def test_a_stream_begins_with_the_rows_that_there_are_and_goes_on_with_those_that_commits_write(
+def test_a_stream_starts_with_the_existing_rows_and_continues_with_rows_of_commits(
     named, source, tmp_path
 ):
     source.upsert([row("a", "Oslo", 1), row("b", "Rome", 1)])
@@ -54,12 +54,10 @@ def test_a_stream_begins_with_the_rows_that_there_are_and_goes_on_with_those_tha
     source.compact()
     assert follower.run() == [], "a service changes no row"
     source.delete([row("c", "Rome", 3)])
-    assert follower.run() == [[]], "rows that commits wrote are told, not those that they deleted"
+    assert follower.run() == [[]], "a stream delivers written rows, not deleted ones"
 
 
-def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_asked(
-    named, source, tmp_path
-):
+def test_changes_are_delivered_since_a_commit_in_batches_of_limited_size(named, source, tmp_path):
     for n in range(1, 5):
         source.upsert([row("a", "Oslo", n)])
     source.delete([row("a", "Oslo", 4)])
@@ -72,8 +70,8 @@ def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_
         maxCommitsPerTrigger="2",
     )
     assert follower.frame.columns[:3] == ["_change", "_seq", "_instant"]
-    told = [[(change, seq, n) for change, seq, _, _, _, n in rows] for rows in follower.run()]
-    assert told == [
+    delivered = [[(change, seq, n) for change, seq, _, _, _, n in rows] for rows in follower.run()]
+    assert delivered == [
         [("insert", 1, 1), ("update_after", 2, 2), ("update_before", 2, 1)],
         [
             ("update_after", 3, 3),
@@ -83,9 +81,9 @@ def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_
         ],
         [("delete", 5, 4)],
     ]
-    each = Follower(named, source.path, tmp_path / "d", since="1", max_bytes="1")
-    assert [[n for _, _, n in rows] for rows in each.run()] == [[2], [3], [4], []], (
-        "a commit is a batch"
+    by_bytes = Follower(named, source.path, tmp_path / "d", since="1", max_bytes="1")
+    assert [[n for _, _, n in rows] for rows in by_bytes.run()] == [[2], [3], [4], []], (
+        "each commit is a batch"
     )
 
 
@@ -99,35 +97,37 @@ def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_
         ({"max_commits": "none"}, "a whole number from 1 to"),
     ],
 )
-def test_options_that_mean_nothing_to_a_stream_are_refused(named, source, options, reason):
+def test_options_that_streams_do_not_support_are_refused(named, source, options, reason):
     with pytest.raises(Exception, match=reason):
         named.readStream.format("mdt").options(**options).load(source.path)
 
 
-def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
+def test_cleaned_commits_altered_columns_and_another_table_end_a_stream(
     named, source, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
     source.upsert([row("a", "Oslo", 0)])
-    late, changes = (
+    lagging, changes = (
         Follower(named, source.path, tmp_path / "c"),
         {"changes": "all", "since": "earliest"},
     )
     follower = Follower(named, source.path, tmp_path / "f", **changes)
-    assert len(late.run()) == len(follower.run()) == 1
+    assert len(lagging.run()) == len(follower.run()) == 1
     for n in range(12):
         source.upsert([row("a", "Oslo", n)])
     source.clean(retain_commits=2)
-    assert late.run() == [[("a", "Oslo", 11)]], "the newest rows are there, whatever was cleaned"
-    for late in (follower, Follower(named, source.path, tmp_path / "b", **changes)):
+    assert lagging.run() == [[("a", "Oslo", 11)]], (
+        "the newest rows are delivered even after a cleaning"
+    )
+    for lagging in (follower, Follower(named, source.path, tmp_path / "b", **changes)):
         with pytest.raises(StreamingQueryException, match="Expired"):
-            late.run()
-    begun = Follower(named, source.path, tmp_path / "n", max_commits="1")
-    query = begun.start()
+            lagging.run()
+    running = Follower(named, source.path, tmp_path / "n", max_commits="1")
+    query = running.start()
     query.processAllAvailable()
     source.upsert([row("b", "Oslo", 1)])
     query.processAllAvailable()
-    assert begun.batches == [[("a", "Oslo", 11)], [("b", "Oslo", 1)]]
+    assert running.batches == [[("a", "Oslo", 11)], [("b", "Oslo", 1)]]
     source.alter(add={"more": pa.int64()})
     source.upsert([row("b", "Oslo", 3) | {"more": 3}])
     with pytest.raises(
@@ -141,26 +141,24 @@ def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
         Follower(named, other.path, tmp_path / "n").run()
 
 
-def test_a_stream_does_not_skip_the_commits_after_a_backup_that_was_put_in_place(
-    named, source, tmp_path
-):
+def test_a_stream_does_not_skip_commits_after_a_restored_backup(named, source, tmp_path):
     source.upsert([row("a", "Oslo", 1)])
     saved = tmp_path / "saved"
     shutil.copytree(source.path, saved)
-    kept = Follower(named, source.path, tmp_path / "kept")
-    assert kept.run() == [[("a", "Oslo", 1)]]
+    at_backup = Follower(named, source.path, tmp_path / "kept")
+    assert at_backup.run() == [[("a", "Oslo", 1)]]
     source.upsert([row("lost", "Oslo", 2)])
     ahead = Follower(named, source.path, tmp_path / "ahead")
     assert ahead.run() == [[("a", "Oslo", 1), ("lost", "Oslo", 2)]]
     shutil.rmtree(source.path)
     shutil.copytree(saved, source.path)
-    mdt.open(source.path).upsert([row("b", "Oslo", 3)])  # has the seq of the commit that was lost
+    mdt.open(source.path).upsert([row("b", "Oslo", 3)])  # has the seq of the lost commit
     with pytest.raises(StreamingQueryException, match="of a lost commit: commit 2 is now that of"):
         ahead.run()
-    assert kept.run() == [[("b", "Oslo", 3)]]
+    assert at_backup.run() == [[("b", "Oslo", 3)]]
 
 
-def test_a_query_goes_on_after_two_batches_whatever_was_cleaned_or_altered_then(
+def test_a_stream_of_rows_continues_after_cleaned_commits_and_a_stream_of_changes_raises(
     named, source, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
@@ -176,19 +174,19 @@ def test_a_query_goes_on_after_two_batches_whatever_was_cleaned_or_altered_then(
     source.compact()
     source.clean(retain_commits=1)
     assert source.snapshot().retention.first > 3
-    told = [Follower(named, source.path, tmp_path / f"c{i}", **options[i]) for i in (0, 1)]
-    assert [one.run()[-1] for one in told] == [[("b", "Oslo", 8, 8)]] * 2
+    followers = [Follower(named, source.path, tmp_path / f"c{i}", **options[i]) for i in (0, 1)]
+    assert [follower.run()[-1] for follower in followers] == [[("b", "Oslo", 8, 8)]] * 2
     with pytest.raises(StreamingQueryException, match="Expired"):
         Follower(named, source.path, tmp_path / "c2", **options[2]).run()
 
 
-def test_a_batch_that_was_planned_is_read_after_an_alter_and_a_cleaning(named, source, tmp_path):
+def test_a_planned_batch_is_read_after_an_alter_and_a_cleaning(named, source, tmp_path):
     source.upsert([row("a", "Oslo", 1)])
-    late = Follower(named, source.path, tmp_path / "c")
-    late.run()
+    follower = Follower(named, source.path, tmp_path / "c")
+    follower.run()
     source.upsert([row("b", "Oslo", 1)])
     with pytest.raises(StreamingQueryException):
-        late.frame.writeStream.foreachBatch(lambda rows, number: 1 / 0).option(
+        follower.frame.writeStream.foreachBatch(lambda rows, number: 1 / 0).option(
             "checkpointLocation", str(tmp_path / "c")
         ).start().processAllAvailable()
     source.alter(add={"more": pa.int64()})
@@ -221,10 +219,12 @@ def test_commits_before_an_alteration_are_delivered_once_with_the_new_columns(
     ]
     rows = Follower(named, source.path, tmp_path / "r", since="earliest", max_commits="1")
     a, b, c = (("a", "Oslo", 1, None), ("b", "Oslo", 2, None), ("c", "Oslo", 3, None))
-    assert rows.run() == [[a, b, c], [("a", "Oslo", 4, 5)]], "a batch ends where the columns begin"
+    assert rows.run() == [[a, b, c], [("a", "Oslo", 4, 5)]], (
+        "a batch ends where the new columns begin"
+    )
 
 
-def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_there(
+def test_since_may_be_earliest_or_a_tag_that_is_removed_later_but_not_an_unknown_commit(
     named, source, tmp_path
 ):
     assert Follower(named, source.path, tmp_path / "e", since="earliest").run() == []
@@ -240,7 +240,7 @@ def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_
         Follower(named, source.path, tmp_path / "f", since="77").run()
 
 
-def copied(spark, source, folder, **options):
+def start_copy(spark, source, folder, **options):
     rows = (
         spark.readStream.format("mdt")
         .option("max_commits", "1")
@@ -255,7 +255,7 @@ def copied(spark, source, folder, **options):
     return writer.trigger(availableNow=True).start(str(folder / "copy"))
 
 
-OURS = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bitmap(n)"}
+SINK_OPTIONS = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bitmap(n)"}
 
 
 def assert_copy(source, folder, commits):
@@ -265,13 +265,13 @@ def assert_copy(source, folder, commits):
     assert copy.snapshot().seq == commits and not copy.check().problems
 
 
-def test_batches_become_commits_and_a_query_that_begins_again_goes_on(named, source, tmp_path):
+def test_batches_become_commits_and_a_restarted_query_continues(named, source, tmp_path):
     for n in range(3):
         source.upsert([row(f"k{n}", "Oslo", n), row("both", "Rome", n)])
-    finished(copied(named, source, tmp_path, **OURS))
+    finished(start_copy(named, source, tmp_path, **SINK_OPTIONS))
     assert_copy(source, tmp_path, 3)
     source.upsert([row("k9", "Bonn", 9)])
-    finished(copied(named, source, tmp_path))
+    finished(start_copy(named, source, tmp_path))
     assert_copy(source, tmp_path, 4)
 
 
@@ -281,35 +281,42 @@ def test_a_batch_that_failed_before_or_after_its_commit_is_written_once(
 ):
     for n in range(4):
         source.upsert([row(f"k{n}", "Oslo", n)])
-    options = {**OURS, "operation": "insert"}  # which refuses the rows of a batch that it has
+    options = {
+        **SINK_OPTIONS,
+        "operation": "insert",
+    }  # refuses rows of a batch that was written before
     write, failing = Table.insert, [False, False, True, False]
 
-    def fails(table, *given, **more):
+    def fails(table, *arguments, **more):
         fail = failing.pop(0) if failing else False
         if fail and phase == "before":
             raise Unavailable("the network is down")
-        done = write(table, *given, **more)
+        result = write(table, *arguments, **more)
         if fail:
             raise Unavailable("the network is down")
-        return done
+        return result
 
     monkeypatch.setattr(Table, "insert", fails)
     with pytest.raises(StreamingQueryException, match="the network is down"):
-        finished(copied(named, source, tmp_path, **options))
+        finished(start_copy(named, source, tmp_path, **options))
     assert mdt.open(tmp_path / "copy").snapshot().seq == (2 if phase == "before" else 3)
-    finished(copied(named, source, tmp_path, **options))
+    finished(start_copy(named, source, tmp_path, **options))
     assert_copy(source, tmp_path, 4)
     assert [
-        found for found, _ in mdt.open(tmp_path / "copy").snapshot().streams.batches.values()
+        number for number, _ in mdt.open(tmp_path / "copy").snapshot().streams.batches.values()
     ] == [3]
 
 
-def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(named, source, tmp_path):
+def test_sinks_write_in_tasks_delete_rows_and_replace_complete_results(named, source, tmp_path):
     source.upsert([row(f"k{n}", "Oslo" if n % 2 else "Rome", n) for n in range(40)])
-    finished(copied(named, source, tmp_path, **OURS, **{"mdt.spark.local.bytes.max": "0"}))
+    finished(
+        start_copy(named, source, tmp_path, **SINK_OPTIONS, **{"mdt.spark.local.bytes.max": "0"})
+    )
     assert_copy(source, tmp_path, 1)
-    gone = named.readStream.format("mdt").load(source.path).where("n < 10")
-    sink = gone.writeStream.format("mdt").option("operation", "delete").trigger(availableNow=True)
+    to_delete = named.readStream.format("mdt").load(source.path).where("n < 10")
+    sink = (
+        to_delete.writeStream.format("mdt").option("operation", "delete").trigger(availableNow=True)
+    )
     finished(sink.option("checkpointLocation", str(tmp_path / "d")).start(str(tmp_path / "copy")))
     assert mdt.open(tmp_path / "copy").scan().count() == 30
     total = named.readStream.format("mdt").load(source.path).groupBy("city").agg({"n": "sum"})
@@ -325,21 +332,21 @@ def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(named, sourc
             .trigger(availableNow=True)
         )
         finished(sums.start(str(tmp_path / "sums")))
-        found = mdt.open(tmp_path / "sums").scan().to_arrow().to_pydict()
+        stored = mdt.open(tmp_path / "sums").scan().to_arrow().to_pydict()
         expected = source.scan().to_arrow().group_by("city").aggregate([("n", "sum")]).to_pydict()
-        assert dict(zip(found["city"], found["total"], strict=True)) == dict(
+        assert dict(zip(stored["city"], stored["total"], strict=True)) == dict(
             zip(expected["city"], expected["n_sum"], strict=True)
         )
         source.upsert([row("new", "Oslo", 1000)])
 
 
-def refused(start):
+def error_of(start):
     with pytest.raises(StreamingQueryException) as error:
         finished(start())
     return str(error.value)
 
 
-def test_partitions_of_a_sink_are_columns_by_any_name_and_no_option_is_forgotten(
+def test_sinks_partition_by_columns_of_any_name_and_refuse_contradicting_options(
     named, source, tmp_path
 ):
     source.upsert([row("a", "Oslo", 1)])
@@ -347,7 +354,7 @@ def test_partitions_of_a_sink_are_columns_by_any_name_and_no_option_is_forgotten
     sink = rows.writeStream.format("mdt").option("key", "id").partitionBy("city, or")
     sink = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
     other = sink.option("partition_by", "n")
-    assert "the same option, with different" in refused(
+    assert "the same option, with different" in error_of(
         lambda: other.start(str(tmp_path / "other"))
     )
     sink = sink.option("partition_by", "`city, or`")
@@ -355,9 +362,11 @@ def test_partitions_of_a_sink_are_columns_by_any_name_and_no_option_is_forgotten
     assert mdt.open(tmp_path / "copy").definition.partition_by == ("city, or",)
 
 
-def test_a_whole_result_is_no_upsert_and_a_new_table_needs_a_key(named, source, tmp_path):
+def test_upserts_of_complete_results_and_new_tables_without_a_key_are_refused(
+    named, source, tmp_path
+):
     source.upsert([row("a", "Oslo", 1)])
-    assert "needs a record key" in refused(lambda: copied(named, source, tmp_path))
+    assert "needs a record key" in error_of(lambda: start_copy(named, source, tmp_path))
     sums = (
         named.readStream.format("mdt")
         .load(source.path)
@@ -367,4 +376,4 @@ def test_a_whole_result_is_no_upsert_and_a_new_table_needs_a_key(named, source, 
     )
     sums = sums.outputMode("complete").option("key", "city").option("operation", "upsert")
     sums = sums.option("checkpointLocation", str(tmp_path / "s")).trigger(availableNow=True)
-    assert "remove the operation" in refused(lambda: sums.start(str(tmp_path / "sums")))
+    assert "remove the operation" in error_of(lambda: sums.start(str(tmp_path / "sums")))

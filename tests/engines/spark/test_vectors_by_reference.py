@@ -1,5 +1,5 @@
-"""Tasks read deletion vectors where these stand in the metadata, compare them, and keep them; small
-ones they are given.
+"""Tasks read deletion vectors from the metadata of the table, verify them and cache them. Small
+vectors are sent with the tasks.
 """
 
 from pathlib import Path
@@ -38,8 +38,8 @@ def rows(ids, plus=0):
 
 
 def new_table(path):
-    """Base files without dead rows, with some, with many and with runs, blocks of log files with
-    dead rows of their own; in a checkpoint.
+    """Base files without deleted rows, with some, with many and with runs of them, and blocks of
+    log files with deleted rows. All are in a checkpoint.
     """
     made = create(path, SCHEMA, table_type="MERGE_ON_READ", indexes=["bitmap(v)"], options=OPTIONS)
     made.bulk_insert(rows(range(ROWS)))
@@ -57,8 +57,8 @@ def table(tmp_path):
 
 
 @pytest.fixture
-def told(spark):
-    """A session that asks for metrics."""
+def metrics_session(spark):
+    """A session with metrics of plans."""
     mdt.spark.enable(spark)
     spark.conf.set("spark.mdt.explain", "metrics")
     yield spark
@@ -67,59 +67,59 @@ def told(spark):
 
 
 @pytest.fixture
-def referred(monkeypatch):
-    """None is so small that tasks are given it."""
-    small_is(monkeypatch, ALWAYS)
+def by_reference(monkeypatch):
+    """All deletion vectors are read by reference. None is sent with tasks."""
+    set_inline_limit(monkeypatch, ALWAYS)
 
 
-def small_is(patch, limit):
+def set_inline_limit(patch, limit):
     patch.setattr(native_files, "INLINE_VECTOR_BYTES_MAX", limit)
     patch.setattr(native_files, "INLINE_VECTORS_PAGE_BYTES_MAX", limit)
 
 
-def dead_rows(table):
-    """Return what is told of all files with dead rows."""
+def deletion_vectors(table):
+    """Return the deletion vectors of all files with deleted rows, as they are sent to tasks."""
     view = SnapshotFiles(table.snapshot(), table.storage, compares=True, refers=True)
     return view.dead(np.flatnonzero(view.native().has_dead).tolist())
 
 
-def counts(told, table, where="v >= 0"):
-    """Return how many vectors a query finds, and how many it reads."""
-    (found,) = figures(told, mdt.read(told, table.path).where(where))
-    return number(found, FOUND), number(found, READ)
+def counts(metrics_session, table, where="v >= 0"):
+    """Return how many vectors a query finds in executors, and how many it reads."""
+    (metrics,) = figures(metrics_session, mdt.read(metrics_session, table.path).where(where))
+    return number(metrics, FOUND), number(metrics, READ)
 
 
-def number(found, name):
-    return int(found[name].replace(",", ""))
+def number(metrics, name):
+    return int(metrics[name].replace(",", ""))
 
 
 def object_of(table):
-    """Return the object in which the deletion vectors stand."""
-    ((uri, _),) = dead_rows(table).objects
+    """Return the object that contains the deletion vectors."""
+    ((uri, _),) = deletion_vectors(table).objects
     (path,) = Path(table.storage.local_path("") or "").glob(".hoodie/.mdt/checkpoints/*pages-0")
     assert uri.endswith(path.name) and "%20" in uri
     return path
 
 
-def test_small_vectors_are_given_and_larger_ones_are_referred_to(table):
+def test_small_vectors_are_sent_inline_and_larger_ones_by_reference(table):
     table.delete({"id": [502, 505, 600, 8000]})
-    snapshot, found = table.snapshot(), dead_rows(table)
+    snapshot, vectors = table.snapshot(), deletion_vectors(table)
     view = SnapshotFiles(snapshot, table.storage, compares=True, refers=True)
     numbers = view.numbers[view.native().has_dead].tolist()
     kinds = set()
     data = object_of(table).read_bytes()
     for at, file in enumerate(numbers):
-        stored, here = found.object[at] >= 0, found.bitmaps[at]
-        begin, length = int(found.offset[at]), int(found.length[at])
-        elsewhere = BitMap.deserialize(data[begin : begin + length]) if stored else BitMap()
+        stored, inline = vectors.object[at] >= 0, vectors.bitmaps[at]
+        begin, length = int(vectors.offset[at]), int(vectors.length[at])
+        referenced = BitMap.deserialize(data[begin : begin + length]) if stored else BitMap()
         assert (
             not stored
             or length > native_files.INLINE_VECTOR_BYTES_MAX
-            and found.rows[at] == len(elsewhere)
+            and vectors.rows[at] == len(referenced)
         )
-        added = BitMap() if here is None else BitMap.deserialize(here)
-        assert added | elsewhere == snapshot.vector(file) and not added & elsewhere
-        kinds.add((bool(stored), here is not None))
+        added = BitMap() if inline is None else BitMap.deserialize(inline)
+        assert added | referenced == snapshot.vector(file) and not added & referenced
+        kinds.add((bool(stored), inline is not None))
     assert kinds == {(True, False), (False, True), (True, True)}
 
 
@@ -127,8 +127,10 @@ def test_small_vectors_are_given_and_larger_ones_are_referred_to(table):
 @pytest.mark.parametrize(
     "setting", ["", "spark.sql.parquet.enableVectorizedReader", "spark.sql.codegen.wholeStage"]
 )
-def test_rows_are_those_of_a_scan_in_process(spark, table, monkeypatch, limit, setting):
-    small_is(monkeypatch, limit)
+def test_rows_are_those_of_a_scan_in_process_with_inline_and_referenced_vectors(
+    spark, table, monkeypatch, limit, setting
+):
+    set_inline_limit(monkeypatch, limit)
     if setting:
         spark.conf.set(setting, "false")
     spark.conf.set("spark.sql.files.maxPartitionBytes", "20000")
@@ -147,7 +149,7 @@ def test_rows_are_those_of_a_scan_in_process(spark, table, monkeypatch, limit, s
                 )
             assert mdt.read(spark, table.path).count() == table.scan().count()
             if step == 0:
-                # of files of which the checkpoint has other dead rows
+                # in files whose deletion vectors in the checkpoint are older
                 table.delete({"id": [*range(2, 5000, 101)]})
             if step == 1:
                 table.upsert(rows(range(8000, 9000, 13), 7000))
@@ -157,36 +159,42 @@ def test_rows_are_those_of_a_scan_in_process(spark, table, monkeypatch, limit, s
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
-def test_a_table_without_dead_rows_has_no_such_figures(told, tmp_path, referred):
+def test_a_table_without_deleted_rows_has_no_metrics_of_deletion_vectors(
+    metrics_session, tmp_path, by_reference
+):
     clean = create(tmp_path / "c", SCHEMA)
     clean.bulk_insert(rows(range(100)))
     clean.metadata.compact()
-    (found,) = figures(told, mdt.read(told, clean.path).where("v >= 0"))
-    assert FOUND not in found and READ not in found
+    (metrics,) = figures(metrics_session, mdt.read(metrics_session, clean.path).where("v >= 0"))
+    assert FOUND not in metrics and READ not in metrics
 
 
-def test_an_executor_keeps_what_it_has_read_within_its_limit(told, table, referred):
+def test_an_executor_caches_deletion_vectors_within_its_limit(metrics_session, table, by_reference):
     dirty = int((table.snapshot().dead_rows > 0).sum())
-    told.conf.set("spark.mdt.vectors.bytes", "0")
-    assert dirty > 5 and counts(told, table) == (0, dirty) and counts(told, table) == (0, dirty)
-    told.conf.set("spark.mdt.vectors.bytes", "3000")
-    assert counts(told, table) == (0, dirty)
-    found, read = counts(told, table)
-    assert found + read == dirty and read > 0, "some of them are larger together"
-    told.conf.unset("spark.mdt.vectors.bytes")
-    counts(told, table)
-    assert counts(told, table) == (dirty, 0)
+    metrics_session.conf.set("spark.mdt.vectors.bytes", "0")
+    assert (
+        dirty > 5
+        and counts(metrics_session, table) == (0, dirty)
+        and counts(metrics_session, table) == (0, dirty)
+    )
+    metrics_session.conf.set("spark.mdt.vectors.bytes", "3000")
+    assert counts(metrics_session, table) == (0, dirty)
+    cached, read = counts(metrics_session, table)
+    assert cached + read == dirty and read > 0, "together they exceed the limit"
+    metrics_session.conf.unset("spark.mdt.vectors.bytes")
+    counts(metrics_session, table)
+    assert counts(metrics_session, table) == (dirty, 0)
     table.delete({"id": [8001]})
-    assert counts(told, table) == (dirty, 0), (
-        "what was added is given, what the checkpoint has is where it was"
+    assert counts(metrics_session, table) == (dirty, 0), (
+        "new deletes are sent inline, and the vectors in the checkpoint are unchanged"
     )
 
 
 @pytest.mark.parametrize("place", ["begin", "middle", "end"])
-def test_a_flipped_byte_is_an_error_that_says_what_to_do(spark, table, referred, place):
-    found, expected = dead_rows(table), ordered(table.scan().to_arrow())
-    at = int(np.argmax(found.length))
-    begin, length = int(found.offset[at]), int(found.length[at])
+def test_a_flipped_byte_raises_corrupt_with_a_hint(spark, table, by_reference, place):
+    vectors, expected = deletion_vectors(table), ordered(table.scan().to_arrow())
+    at = int(np.argmax(vectors.length))
+    begin, length = int(vectors.offset[at]), int(vectors.length[at])
     path = object_of(table)
     data = bytearray(path.read_bytes())
     data[begin + {"begin": 0, "middle": length // 2, "end": length - 1}[place]] ^= 1
@@ -206,15 +214,15 @@ def test_a_flipped_byte_is_an_error_that_says_what_to_do(spark, table, referred,
     assert ordered(mdt.read(spark, table.path).toArrow()) == expected
 
 
-def test_an_object_that_ends_early_or_is_gone_is_an_error(spark, table, referred):
+def test_a_truncated_or_missing_object_raises(spark, table, by_reference):
     path, whole = object_of(table), object_of(table).read_bytes()
-    end = int(np.max(dead_rows(table).offset)) + 3
+    end = int(np.max(deletion_vectors(table).offset)) + 3
     spark.conf.set("spark.mdt.vectors.bytes", "0")
     frame = mdt.read(spark, table.path)
     spark.conf.unset("spark.mdt.vectors.bytes")
     assert len(frame.toArrow()) == table.scan().count()
     frame.createOrReplaceTempView("ends_early")
-    path.unlink()  # the driver has mapped it, and finds in it what it needs
+    path.unlink()  # the driver has mapped the old file and still reads from it
     path.write_bytes(whole[:end])
     with pytest.raises(Corrupt, match=r"not as it was written .*the object is too short"):
         frame.where("v >= 0").toArrow()
@@ -235,28 +243,28 @@ def test_an_object_that_ends_early_or_is_gone_is_an_error(spark, table, referred
 @pytest.mark.parametrize(
     "forged", ["another vector", "another crc", "another count", "bytes that are none"]
 )
-def test_a_forged_reference_is_an_error(
+def test_a_forged_reference_raises_corrupt(
     spark,
     table,
-    referred,
+    by_reference,
     monkeypatch,
     forged,
 ):
     real = SnapshotFiles.dead
 
     def wrong(view, at):
-        found = real(view, at)
-        if forged == "another vector":  # bytes and checksum agree, and are those of another file
-            for values in (found.offset, found.length, found.crc):
+        vectors = real(view, at)
+        if forged == "another vector":  # bytes and checksum agree, but belong to another file
+            for values in (vectors.offset, vectors.length, vectors.crc):
                 values[:] = np.roll(values, 1)
         elif forged == "another crc":
-            found.crc[:] += 1
+            vectors.crc[:] += 1
         elif forged == "another count":
-            found.rows[:] -= 1
+            vectors.rows[:] -= 1
         else:
-            found.offset[:] += 1
-            found.length[:] -= 1
-        return found
+            vectors.offset[:] += 1
+            vectors.length[:] -= 1
+        return vectors
 
     monkeypatch.setattr(SnapshotFiles, "dead", wrong)
     with pytest.raises(
@@ -275,8 +283,8 @@ FORGED = {
 
 
 @pytest.mark.parametrize("kind", list(FORGED))
-def test_a_forged_bitmap_that_is_given_is_an_error(spark, table, monkeypatch, kind):
-    small_is(monkeypatch, NEVER)
+def test_a_forged_inline_bitmap_raises_corrupt(spark, table, monkeypatch, kind):
+    set_inline_limit(monkeypatch, NEVER)
     monkeypatch.setattr(Columns, "vector_bytes", lambda columns, files: [FORGED[kind]] * len(files))
     with pytest.raises(
         Corrupt, match="the deletion vector of a data file is not as it was written"
@@ -284,36 +292,41 @@ def test_a_forged_bitmap_that_is_given_is_an_error(spark, table, monkeypatch, ki
         mdt.read(spark, table.path).toArrow()
 
 
-def test_a_checkpoint_without_references_is_read_as_ever(spark, table, referred, monkeypatch):
+def test_a_checkpoint_without_references_is_read(spark, table, by_reference, monkeypatch):
     expected = ordered(table.scan().to_arrow())
     monkeypatch.setattr(
         "mdt.metadata.snapshot.stored_columns.StoredColumns.vectors", Columns.vectors
     )
-    assert not dead_rows(table).objects
+    assert not deletion_vectors(table).objects
     assert ordered(mdt.read(spark, table.path).toArrow()) == expected
 
 
-def test_of_a_far_store_neighbours_are_read_at_once(told, table, referred, monkeypatch):
+def test_neighbouring_vectors_on_a_remote_store_are_read_together(
+    metrics_session, table, by_reference, monkeypatch
+):
     monkeypatch.setattr(type(table.storage), "is_remote", True)
     path = object_of(table)
-    some, every = "id between 7000 and 7100", ordered(table.scan("v >= 0").to_arrow())
-    assert counts(told, table, some)[1] > 0
-    where, data = dead_rows(table), bytearray(path.read_bytes())
-    begin, end = int(where.offset.min()), int((where.offset + where.length).max())
+    condition, expected = "id between 7000 and 7100", ordered(table.scan("v >= 0").to_arrow())
+    assert counts(metrics_session, table, condition)[1] > 0
+    vectors, data = deletion_vectors(table), bytearray(path.read_bytes())
+    begin, end = int(vectors.offset.min()), int((vectors.offset + vectors.length).max())
     data[begin:end] = bytes(end - begin)
     path.write_bytes(data)
-    found, read = counts(told, table)
-    assert found > 0 and read > 0, "from the chunk that is in memory, and compared"
-    assert ordered(mdt.read(told, table.path).where("v >= 0").toArrow()) == every
+    cached, read = counts(metrics_session, table)
+    assert cached > 0 and read > 0, "read from the chunk in memory and verified"
+    assert ordered(mdt.read(metrics_session, table.path).where("v >= 0").toArrow()) == expected
 
 
-def test_a_reader_of_a_checkpoint_that_was_cleaned_is_told_so_and_the_next_one_reads(
-    told, table, referred, monkeypatch
+def test_a_reader_of_a_cleaned_checkpoint_raises_missing_and_the_next_query_reads(
+    metrics_session, table, by_reference, monkeypatch
 ):
     monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
-    told.conf.set("spark.mdt.vectors.bytes", "0")
+    metrics_session.conf.set("spark.mdt.vectors.bytes", "0")
     old, expected, seq = object_of(table), ordered(table.scan().to_arrow()), table.snapshot().seq
-    frame, planned = mdt.read(told, table.path), mdt.read(told, table.path).where("v >= 0")
+    frame, planned = (
+        mdt.read(metrics_session, table.path),
+        mdt.read(metrics_session, table.path).where("v >= 0"),
+    )
     assert len(planned.collect()) == frame.count() == len(expected)
     for n in range(4):
         table.insert(rows(range(ROWS + n, ROWS + n + 1)))
@@ -321,7 +334,7 @@ def test_a_reader_of_a_checkpoint_that_was_cleaned_is_told_so_and_the_next_one_r
     with mdt.open(table.path, OPTIONS).leased(as_of=seq):
         table.clean(retain_commits=1)
         assert table.snapshot().retention.horizon <= seq and old.exists(), (
-            "who reads a state has what it stands on"
+            "a lease keeps the checkpoint of its state"
         )
         assert len(planned.collect()) == len(expected)
     table.clean(retain_commits=1)
@@ -329,5 +342,5 @@ def test_a_reader_of_a_checkpoint_that_was_cleaned_is_told_so_and_the_next_one_r
     with pytest.raises(Missing, match=r"are missing .*pages-0"):
         planned.collect()
     assert len(frame.where("v >= 0").toArrow()) == len(expected) + 4, (
-        "a query that is planned anew stands on another"
+        "a query that is planned again uses another checkpoint"
     )
