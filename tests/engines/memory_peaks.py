@@ -94,11 +94,11 @@ def rewrites(folder, limit, rows):
     cow, mor = (
         mdt.open(folder / kind, options=options) for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")
     )
-    before, few = _status("RssAnon"), rows // 20
+    before, part = _status("RssAnon"), rows // 20
     peaks = {
-        "rewrite of an upsert": own_peak(lambda: cow.upsert(batches(rows - few, rows + few, 1))),
+        "rewrite of an upsert": own_peak(lambda: cow.upsert(batches(rows - part, rows + part, 1))),
         "rewrite of a delete": own_peak(
-            lambda: cow.delete(batch.select(["id"]) for batch in batches(0, few))
+            lambda: cow.delete(batch.select(["id"]) for batch in batches(0, part))
         ),
         "rewrite of a delete by condition": own_peak(lambda: cow.delete_where("f < 0.01")),
         "rewrite of a compaction": own_peak(mor.compact),

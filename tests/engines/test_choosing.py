@@ -85,6 +85,6 @@ def test_the_driver_reads_no_rows_and_plans_only_files_that_may_match(tmp_path, 
     )
     for name in ("read_at", "matching_rows"):
         monkeypatch.setattr(f"mdt.write.conditional.{name}", None)
-    done = PooledTable(on(tmp_path / "t")).delete_where("id between 'k100' and 'k104'")
-    assert done.deleted == 45
+    result = PooledTable(on(tmp_path / "t")).delete_where("id between 'k100' and 'k104'")
+    assert result.deleted == 45
     assert 0 < len(planned) < len(table.snapshot()) // 2

@@ -112,7 +112,7 @@ def test_a_delete_in_tasks_equals_a_delete_in_process(engine, shape):
     ]
     for step in steps:
         results = [step(table) for table in tables]
-        in_process, in_tasks = ([getattr(done, name) for name in COUNTS] for done in results)
+        in_process, in_tasks = ([getattr(result, name) for name in COUNTS] for result in results)
         assert in_process == in_tasks and bool(results[0].instant) == bool(results[1].instant)
         assert visible_rows(tables[0]) == visible_rows(tables[1])
         for name in ("deleted", "late", "missing"):
@@ -193,7 +193,7 @@ def test_a_delete_keeps_no_more_keys_in_memory_than_its_limit():
                 ids = np.arange(start, start + (1 << 12))
                 yield pa.record_batch({"id": ids, "more": np.zeros(len(ids))})
 
-        done = table.delete(keys())
-        assert (done.deleted, done.missing) == (size // 64, size - size // 64)
+        result = table.delete(keys())
+        assert (result.deleted, result.missing) == (size // 64, size - size // 64)
         assert look() < 8 << 20
     assert table.scan().count() == 0

@@ -89,11 +89,13 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_an_upsert_in_pieces_evolves_the_schema_as_an_upsert_of_one_table(tmp_path, form):
     source = data(1, 0 if form == "none" else 30)
-    whole = (
+    one_table = (
         pa.concat_tables(grown(source), promote_options="default") if form == "grown" else source
     )
     expected = filled({})
-    expected_result = expected.upsert(whole.to_pylist() if form == "dicts" else whole, evolve=True)
+    expected_result = expected.upsert(
+        one_table.to_pylist() if form == "dicts" else one_table, evolve=True
+    )
     for options in ({}, SMALL):
         table = filled(options)
         result = table.upsert(FORMS[form](source, tmp_path), evolve=True)

@@ -60,7 +60,7 @@ def drawn(draw, count, keys, scope="table"):
     partition scope a third of all rows have none.
     """
     cities = ["ä/b", "y z"]
-    made = [
+    rows = [
         {
             "id": f"k{n}",
             "sub": draw.randrange(2),
@@ -73,7 +73,7 @@ def drawn(draw, count, keys, scope="table"):
         }
         for n in (draw.randrange(keys) for _ in range(count))
     ]
-    return pa.Table.from_pylist(made, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def on(folder):
@@ -105,10 +105,10 @@ def test_a_load_in_tasks_gives_the_rows_and_counts_of_a_load_in_process(
     rows = drawn(random.Random(f"{kind}{name}"), 900, 700, kind["scope"])
     with monkeypatch.context() as patch:
         patch.setattr(tasks, "tag", no_tag)
-        done = getattr(in_tasks, name)(rows)
-    assert done.late > 0 and done.engine == "processes"
-    assert counts(done) == counts(getattr(in_process, name)(rows))
-    assert in_tasks.history().to_pylist()[-1]["late"] == done.late
+        result = getattr(in_tasks, name)(rows)
+    assert result.late > 0 and result.engine == "processes"
+    assert counts(result) == counts(getattr(in_process, name)(rows))
+    assert in_tasks.history().to_pylist()[-1]["late"] == result.late
     partitions = in_tasks.files()["partition"].to_pylist()
     assert len(partitions) > len(set(partitions)), "a partition is split into files at keys"
     agreed(in_tasks, expected=in_process.scan().to_arrow())

@@ -82,7 +82,7 @@ def drawn(draw, numbers, scope="table"):
     Under table scope a third of the keys have no city, since a key cannot move there. Under
     partition scope rows of any key may have none.
     """
-    made = [
+    rows = [
         {
             "id": f"k{n // 2}",
             "sub": n % 2,
@@ -93,7 +93,7 @@ def drawn(draw, numbers, scope="table"):
         }
         for n in numbers
     ]
-    return pa.Table.from_pylist(made, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def _city(draw, n, scope):
@@ -119,12 +119,14 @@ def on(folder):
 def outcome(table, source, by, clauses):
     """Return the counts of a merge, or the part of its error message that both engines share."""
     try:
-        done = merged(table, source, *clauses, on=by)
+        result = merged(table, source, *clauses, on=by)
     except Invalid as error:
         return error.message.split(":")[0].lstrip("0123456789 ")
-    assert done.engine == ("processes" if isinstance(table, PooledTable) else "arrow")
-    assert done.total_ms >= done.match_ms > 0 and bool(done.files_written) == bool(done.instant)
-    return {name: getattr(done, name) for name in COUNTS}
+    assert result.engine == ("processes" if isinstance(table, PooledTable) else "arrow")
+    assert result.total_ms >= result.match_ms > 0 and bool(result.files_written) == bool(
+        result.instant
+    )
+    return {name: getattr(result, name) for name in COUNTS}
 
 
 def pair(folder, kind, engine_table):
@@ -142,14 +144,14 @@ def pair(folder, kind, engine_table):
     return engine_table(on(folder / "there")), mdt.open(on(folder / "here"))
 
 
-def filled(both, kind, draw):
+def filled(tables, kind, draw):
     """Fill both tables in process, so that they have the same files: base files, log files and
     deleted rows.
     """
     drawn_here = partial(drawn, draw, scope=kind["scope"])
     first, second = drawn_here(list(range(0, 240, 2))), drawn_here(draw.sample(range(260), 60))
     deleted = unique(drawn_here(draw.sample(range(240), 20)), kind)
-    for table in both:
+    for table in tables:
         plain = mdt.open(table.storage)
         plain.upsert(unique(first, kind))
         plain.upsert(unique(second, kind))
@@ -168,8 +170,8 @@ def filled(both, kind, draw):
     "kind", KINDS, ids=lambda k: f"{k['table_type']}-{k['key_index']}-{k['scope']}"
 )
 def test_random_merges_in_tasks_equal_merges_in_process(tmp_path, kind, engine, steps):
-    draw, both = random.Random(f"{kind} {steps}"), pair(tmp_path, kind, engine)
-    filled(both, kind, draw)
+    draw, tables = random.Random(f"{kind} {steps}"), pair(tmp_path, kind, engine)
+    filled(tables, kind, draw)
     for step in range(steps):
         source = drawn(draw, [draw.randrange(300) for _ in range(80)], kind["scope"])
         if step:
@@ -184,12 +186,12 @@ def test_random_merges_in_tasks_equal_merges_in_process(tmp_path, kind, engine, 
         identity = list(kind["key"])
         equal = " and ".join(f"source.{n} = target.{n}" for n in identity)
         by = draw.choice([None, identity, f"{equal} and target.must < 8"])
-        outcomes = [outcome(table, source, by, clauses) for table in both]
+        outcomes = [outcome(table, source, by, clauses) for table in tables]
         # if a merge has several errors, parts may raise different ones first
         refused = [isinstance(outcome_of_table, str) for outcome_of_table in outcomes]
         assert outcomes[0] == outcomes[1] or all(refused), (step, by, clauses)
         count("merges in tasks that end as in process", int(isinstance(outcomes[0], dict)))
-        agreed(both[0], expected=both[1].scan().to_arrow())
+        agreed(tables[0], expected=tables[1].scan().to_arrow())
 
 
 def test_merges_that_cannot_run_part_by_part_are_refused():

@@ -78,11 +78,11 @@ def test_a_service_in_tasks_rewrites_the_same_rows_as_one_process(start, service
 @pytest.mark.parametrize("service", SERVICES)
 def test_after_a_driver_crash_in_a_service_all_rows_remain_and_no_file_is_left_over(start, service):
     before = state(start)
-    whole = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
-    service(PooledTable(whole))
-    for k in range(1, len(whole.operations) + 1, 3):
+    complete = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
+    service(PooledTable(complete))
+    for k in range(1, len(complete.operations) + 1, 3):
         mode = MODES[k % len(MODES)]
-        if mode == "torn" and whole.operations[k - 1].startswith("delete"):
+        if mode == "torn" and complete.operations[k - 1].startswith("delete"):
             continue
         folder = shutil.copytree(start, start.with_name(f"{mode}-{k}"))
         survivor = on(folder)

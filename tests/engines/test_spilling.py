@@ -106,8 +106,8 @@ def test_a_write_gives_the_same_result_whether_or_not_its_rows_fit_into_memory(n
         outcomes = []
         for table in tables:
             try:
-                done = WRITES[name](table, source)
-                outcomes.append((done.inserted, done.updated, done.deleted, done.late))
+                result = WRITES[name](table, source)
+                outcomes.append((result.inserted, result.updated, result.deleted, result.late))
             except MdtError as error:
                 outcomes.append((type(error), error.hint))
         assert outcomes[0] == outcomes[1]
@@ -282,7 +282,7 @@ def test_progress_reports_files_and_an_exception_in_it_ends_the_write():
     assert reports and reports[-1][0] == reports[-1][1] == len(table.files())
     assert reports == sorted(reports)
 
-    def stop(done, total):
+    def stop(written, total):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

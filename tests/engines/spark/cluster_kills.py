@@ -47,7 +47,7 @@ def frame(spark, folder, table):
     return spark.read.parquet(str(more_folder)).dropDuplicates(["id"])
 
 
-def made(path, *, is_full):
+def create_table(path, *, is_full):
     table = mdt.create(
         path, SCHEMA, key=["id"], partition_by=["city"], key_index="record", options=OPTIONS
     )
@@ -69,12 +69,12 @@ def main(folder, operation):
     phases = Phases(folder)
     for name in ("map_bytes", "shuffle_bytes"):
         setattr(engine, name, phases.counted(getattr(engine, name)))
-    expected_table = made(folder / "whole", is_full=operation != "load")
+    expected_table = create_table(folder / "whole", is_full=operation != "load")
     work[operation](expected_table)
     expected, stages, failures = bag(expected_table.scan().to_arrow()), phases.count, []
     for number in range(stages):
         phases.count, phases.kills = 0, number
-        table = made(folder / f"killed{number}", is_full=operation != "load")
+        table = create_table(folder / f"killed{number}", is_full=operation != "load")
         work[operation](table)
         stored = bag(table.scan().to_arrow())
         report = table.check()

@@ -35,10 +35,10 @@ def serve(folder):
     spark.sparkContext.setLogLevel("OFF")
     mdt.spark.enable(spark)
     client = [sys.executable, __file__, "client", folder, f"sc://127.0.0.1:{port}"]
-    done = subprocess.run(client, capture_output=True, text=True, check=False)
+    process = subprocess.run(client, capture_output=True, text=True, check=False)
     spark.stop()
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
+    assert process.returncode == 0, process.stderr
+    print(process.stdout)
 
 
 def refused(call):

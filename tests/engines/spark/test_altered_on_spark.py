@@ -44,12 +44,12 @@ ALTERS = {
 
 
 def rows(ids, first=0):
-    found = []
+    items = []
     for n, id in enumerate(ids, first + 1):
         nested = {"s": {"a": n, "b": id}, "l": [n, None]}
-        found.append({"id": id, "n": n, "f": n / 8, "day": date(2026, 1, n), "note": f"n{n}"})
-        found[-1] |= nested
-    return pa.Table.from_pylist(found, SCHEMA)
+        items.append({"id": id, "n": n, "f": n / 8, "day": date(2026, 1, n), "note": f"n{n}"})
+        items[-1] |= nested
+    return pa.Table.from_pylist(items, SCHEMA)
 
 
 def assert_same_rows(spark, table):
@@ -152,19 +152,19 @@ def test_a_frame_that_evolves_a_table_may_lack_struct_fields(spark, tmp_path, lo
     inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
     types = {"s": inner, "items": pa.list_(inner), "by": pa.map_(pa.string(), inner)}
     value = {"a": 1, "b": "old"}
-    given = {"n": None, "s": value, "items": [value], "by": {"k": value}}
-    old = [{"id": id, **given} for id in "ab"]
+    data = {"n": None, "s": value, "items": [value], "by": {"k": value}}
+    old = [{"id": id, **data} for id in "ab"]
     query = """
         with t as (select named_struct('b', text, 'z', n) s
                    from values ('new', 1L), (null, null) as v(text, n))
         select 'b' id, 2000000000000 n, s, array(s, null) items, map('k', s) by, null nothing
         from t where s.b = 'new' union all select 'z', 3, null, null, null, null"""
     outcomes = []
-    for name, given in (("spark", spark.sql(query)), ("arrow", spark.sql(query).toArrow())):
+    for name, data in (("spark", spark.sql(query)), ("arrow", spark.sql(query).toArrow())):
         schema = pa.schema({"id": pa.string(), "n": pa.int32(), **types})
         mdt.create(tmp_path / name, schema, "id", table_type="COPY_ON_WRITE").upsert(old)
         table = mdt.open(tmp_path / name, {"mdt.spark.local.bytes.max": local_bytes})
-        result = table.upsert(given, evolve=True)
+        result = table.upsert(data, evolve=True)
         in_tasks = name == "spark" and not local_bytes
         assert (result.inserted, result.updated) == (1, 1)
         assert result.engine == ("spark" if in_tasks else "arrow")

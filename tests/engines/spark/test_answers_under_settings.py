@@ -174,7 +174,7 @@ def test_damaged_and_missing_files_raise_even_if_spark_is_set_to_ignore_them(
     spark.sql("drop table if exists damaged_days")
     spark.sql(f"create table damaged_days using mdt location '{table.path}'")
     file = tmp_path / "t" / table.files().to_pylist()[0]["name"]
-    whole = file.read_bytes()
+    original = file.read_bytes()
     ignoring = {
         "spark.sql.files.ignoreCorruptFiles": "true",
         "spark.sql.files.ignoreMissingFiles": "true",
@@ -186,7 +186,9 @@ def test_damaged_and_missing_files_raise_even_if_spark_is_set_to_ignore_them(
             spark.table("damaged_days"),
             spark.read.format("mdt").load(table.path),
         ]
-        file.write_bytes(whole[:4] + bytes(byte ^ 16 for byte in whole[4:-400]) + whole[-400:])
+        file.write_bytes(
+            original[:4] + bytes(byte ^ 16 for byte in original[4:-400]) + original[-400:]
+        )
         for frame in frames:
             with pytest.raises(
                 Exception, match="(?i)checksum|not as it was written|FAILED_READ_FILE"

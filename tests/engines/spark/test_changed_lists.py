@@ -57,7 +57,7 @@ STEPS = {
 WEIGHTS = [8, 4, 3, 1, 1, 1, 3, 1]
 
 
-def made(storage, table_type, seed):
+def create_filled(storage, table_type, seed):
     table = mdt.create(
         storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=OPTIONS
     )
@@ -99,9 +99,9 @@ def require_follows(before, now):
     assert columns.keys() == {field.name for field in fields(NativeFiles)}
     for name, column in columns.items():
         assert column == np.array(getattr(expected, name)).tolist(), name
-    both = [(at, old) for at, old in enumerate(unchanged_at) if old >= 0]
-    if both:
-        at, old = (list(column) for column in zip(*both, strict=True))
+    pairs = [(at, old) for at, old in enumerate(unchanged_at) if old >= 0]
+    if pairs:
+        at, old = (list(column) for column in zip(*pairs, strict=True))
         assert now.dead(at).bitmaps == before.dead(old).bitmaps, (
             "deleted rows changed in a file that is not listed as changed"
         )
@@ -111,7 +111,7 @@ def require_follows(before, now):
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 @pytest.mark.parametrize("seed", range(4))
 def test_changes_turn_any_list_sent_before_into_the_current_list(table_type, seed):
-    table, draw = made(MemoryStorage(), table_type, seed), random.Random(seed)
+    table, draw = create_filled(MemoryStorage(), table_type, seed), random.Random(seed)
     sent = []
     totals = Counter()
     for step in draw.choices([*STEPS], WEIGHTS, k=40):
@@ -132,7 +132,7 @@ def test_changes_turn_any_list_sent_before_into_the_current_list(table_type, see
 
 
 def test_lists_are_sent_whole_after_a_checkpoint_an_alter_or_for_an_older_state():
-    table = made(MemoryStorage(), "MERGE_ON_READ", 1)
+    table = create_filled(MemoryStorage(), "MERGE_ON_READ", 1)
     draw = random.Random(1)
 
     def view(refers=False):
@@ -163,7 +163,7 @@ def test_an_open_frame_reads_the_right_rows_after_every_kind_of_commit(
         monkeypatch.setattr(
             file_index, name, lambda *a, n=name, f=answer: (replies.update([n]), f(*a))[1]
         )
-    table, draw = made(tmp_path / "t", table_type, 5), random.Random(5)
+    table, draw = create_filled(tmp_path / "t", table_type, 5), random.Random(5)
     frames = {
         "snapshot": mdt.read(spark, table.path),
         "read_optimized": mdt.read(spark, table.path, query_type="read_optimized"),
@@ -185,7 +185,7 @@ def test_an_open_frame_reads_the_right_rows_after_every_kind_of_commit(
                 kind,
                 condition,
             )
-    whole = (
+    whole_lists = (
         replies["_encode_snapshot"] - replies["_encode_changes"]
     )  # each set of changes contains a short list
-    assert replies["_encode_changes"] > whole > 0, replies
+    assert replies["_encode_changes"] > whole_lists > 0, replies

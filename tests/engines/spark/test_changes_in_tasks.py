@@ -52,14 +52,14 @@ class Query:
 
     def __init__(self, table, since, mode="all"):
         self.stream = table.changes(since, mode=mode)
-        self.of = changes._ChangesRelation(self.stream._rows())
-        self.pieces = self.of._find_pieces([])
-        self.place = changes._ChangesSource.from_changes(self.of._changes)
+        self.relation = changes._ChangesRelation(self.stream._rows())
+        self.pieces = self.relation._find_pieces([])
+        self.place = changes._ChangesSource.from_changes(self.relation._changes)
 
     def run(self, task=0):
         """Return the rows that a task reads."""
         batch = pa.record_batch([pa.array([self.pieces[task]], pa.binary())], ["piece"])
-        arguments = self.of._read_arguments(SCHEMA.names)
+        arguments = self.relation._read_arguments(SCHEMA.names)
         schema = pa.schema([*changes.CHANGE, *SCHEMA])
         return pa.Table.from_batches(
             changes._read(self.place, arguments, schema, iter([batch])), schema

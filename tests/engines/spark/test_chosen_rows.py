@@ -102,12 +102,12 @@ SETTINGS = {
 
 def new_table(path):
     options = {"mdt.max.file.bytes": 1_000_000, "mdt.durable": False}
-    made = mdt.create(
+    created = mdt.create(
         path, SCHEMA, ["id"], table_type="MERGE_ON_READ", indexes=["bitmap(code)"], options=options
     )
-    made.bulk_insert(rows(range(ROWS)))
-    assert len(made.files()) > 1
-    return made
+    created.bulk_insert(rows(range(ROWS)))
+    assert len(created.files()) > 1
+    return created
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +120,14 @@ def dirty(tmp_path_factory):
     """Base files with deleted rows in single places, in runs and in whole row groups, and log files
     with deleted rows.
     """
-    made = new_table(tmp_path_factory.mktemp("chosen") / "dirty")
-    made.upsert(rows(range(0, ROWS // 3, 7), 3))
-    made.delete(rows(range(500)).select(["id"]))
-    made.delete(rows(range(20_000, 31_000)).select(["id"]))
-    made.upsert(rows(range(49, 20_000, 49), 5))
-    snapshot = made.snapshot()
+    created = new_table(tmp_path_factory.mktemp("chosen") / "dirty")
+    created.upsert(rows(range(0, ROWS // 3, 7), 3))
+    created.delete(rows(range(500)).select(["id"]))
+    created.delete(rows(range(20_000, 31_000)).select(["id"]))
+    created.upsert(rows(range(49, 20_000, 49), 5))
+    snapshot = created.snapshot()
     assert ((snapshot.dead_rows > 0) & (snapshot.kind != 0)).any()
-    return made
+    return created
 
 
 @pytest.fixture
@@ -167,9 +167,9 @@ def scanned(query):
 
 @pytest.mark.parametrize("name", ["table", "dirty"])
 def test_queries_give_the_rows_of_a_plain_table(spark, name, request):
-    made = request.getfixturevalue(name)
-    native(spark, made, "plain")
-    mdt.read(spark, made.path).createOrReplaceTempView("ours")
+    mdt_table = request.getfixturevalue(name)
+    native(spark, mdt_table, "plain")
+    mdt.read(spark, mdt_table.path).createOrReplaceTempView("ours")
     spark.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling takes longer than running
     try:
         for text in QUERIES.values():
@@ -238,9 +238,9 @@ def test_row_positions_are_right_with_pushed_filters(spark, dirty, settings):
 
 
 def test_scans_return_only_rows_selected_by_an_index(spark, table, dirty):
-    for made in (table, dirty):
-        frame = mdt.read(spark, made.path)
-        expected = made.scan("code = 77").count()
+    for mdt_table in (table, dirty):
+        frame = mdt.read(spark, mdt_table.path)
+        expected = mdt_table.scan("code = 77").count()
         assert expected > 0
         assert scanned(frame.where("code = 77").select("id", "real")) == expected
         assert scanned(frame.where("code = 77").select("place.zip")) == expected, (
@@ -248,9 +248,11 @@ def test_scans_return_only_rows_selected_by_an_index(spark, table, dirty):
         )
         assert (
             scanned(frame.where("code in (5, 70) and name = 'n0'").select("id"))
-            <= made.scan("code in (5, 70)").count()
+            <= mdt_table.scan("code in (5, 70)").count()
         )
-        assert scanned(frame.where("code > 50").select("id")) > made.scan("code > 50").count() / 2
+        assert (
+            scanned(frame.where("code > 50").select("id")) > mdt_table.scan("code > 50").count() / 2
+        )
     assert scanned(mdt.read(spark, dirty.path).select("id")) == dirty.scan().count()
 
 
@@ -259,24 +261,24 @@ def test_queries_are_right_after_random_deletes_and_upserts(spark, tmp_path):
     process.
     """
     draw = random.Random(7)
-    made = new_table(tmp_path / "t")
-    frame = mdt.read(spark, made.path)
+    mdt_table = new_table(tmp_path / "t")
+    frame = mdt.read(spark, mdt_table.path)
     for step in range(6):
         first = draw.randrange(ROWS)
         ids = range(
             first, min(ROWS, first + draw.choice([1, 50, 5000, 20_000])), draw.choice([1, 1, 3, 97])
         )
         if step % 2:
-            made.upsert(rows(ids, step + 2))
+            mdt_table.upsert(rows(ids, step + 2))
         else:
-            made.delete(rows(ids).select(["id"]))
+            mdt_table.delete(rows(ids).select(["id"]))
         low = draw.randrange(ROWS)
         for where in (
             f"code = {draw.randrange(12_000)} or code = {draw.randrange(50)}",
             f"id > 'k{low:06}' and id < 'k{low + 900:06}'",
         ):
-            expected = made.scan(where, columns=["id", "code", "name"]).to_arrow()
+            expected = mdt_table.scan(where, columns=["id", "code", "name"]).to_arrow()
             assert bag(
                 frame.where(where).select("id", "code", "name").toArrow().cast(expected.schema)
             ) == bag(expected), where
-        assert frame.count() == made.scan().count()
+        assert frame.count() == mdt_table.scan().count()

@@ -67,14 +67,14 @@ def rows_of(ids, seed):
 
 def assert_read_alike(spark, table, where="true"):
     """Assert that Spark and the process read the same rows."""
-    ours = table.scan(where=where).to_arrow().sort_by("id")
+    in_process = table.scan(where=where).to_arrow().sort_by("id")
     frame = mdt.read(spark, table.path)
-    assert frame.where(where).sort("id").toArrow().to_pylist() == ours.to_pylist()
+    assert frame.where(where).sort("id").toArrow().to_pylist() == in_process.to_pylist()
     for name in {"few1", "many12", "several"}.intersection(table.schema.names):
         # read alone, since other columns may select the pages
         assert (
             frame.where(where).sort("id").select(name).toArrow()[name].to_pylist()
-            == ours[name].to_pylist()
+            == in_process[name].to_pylist()
         )
 
 
@@ -240,13 +240,13 @@ def reader(spark, java, tmp_path):
     """A function that writes a file and opens it."""
     opened = []
 
-    def made(data, **options):
+    def open_new(data, **options):
         path = tmp_path / f"{len(opened)}.parquet"
         pq.write_table(data, path, compression="none", **options)
         opened.append(Reader(spark, java, path))
         return opened[-1]
 
-    yield made
+    yield open_new
     for opened_reader in opened:
         opened_reader.close()
 

@@ -243,10 +243,10 @@ class Plans:
 
         monkeypatch.setattr(frames, "plan", counting_plan)
 
-    def of(self, query):
-        before = self.made
+    def count_plans(self, query):
+        made_before = self.made
         query.collect()
-        return self.made - before
+        return self.made - made_before
 
 
 @pytest.mark.parametrize("state", [fresh, partly_dirty, all_dirty])
@@ -265,7 +265,9 @@ def test_a_query_is_planned_and_counted_once(spark, tmp_path, monkeypatch, state
     ]
     # A join is planned again when the values of its other side are known. The last plans of a table
     # are cached.
-    assert [plans.of(query) for query, _ in queries] == [expected for _, expected in queries]
+    assert [plans.count_plans(query) for query, _ in queries] == [
+        expected for _, expected in queries
+    ]
     total = table.metadata.usage.total()
     assert total.queries == sum(expected > 0 for _, expected in queries), "each query counts once"
     assert total.columns["x"].range.queries == 1

@@ -60,9 +60,9 @@ JOIN = "select f.id, p.name from facts f join people p on f.who = p.who"
 
 
 def test_the_size_of_a_relation_is_its_size_after_pruning(measured):
-    whole, people = sizes(measured.sql(JOIN))
-    part, same = sizes(measured.sql(f"{JOIN} where f.day < 3"))
-    assert part < whole * 0.4 and same == people
+    unpruned, people = sizes(measured.sql(JOIN))
+    pruned, people_again = sizes(measured.sql(f"{JOIN} where f.day < 3"))
+    assert pruned < unpruned * 0.4 and people_again == people
 
 
 def test_the_cost_model_gets_row_counts_column_statistics_and_samples(
@@ -127,13 +127,13 @@ def test_a_scalar_subquery_is_not_estimated(measured, monkeypatch):
 def test_a_join_side_that_is_small_after_pruning_is_broadcast(measured):
     query = """select count(a.note), count(b.note) from {facts} a join {facts} b
         on a.id = b.id where a.day = 3"""
-    few = {
+    values = {
         "spark.sql.autoBroadcastJoinThreshold": str(sizes(measured.sql(JOIN))[0] // 4),
         "spark.sql.adaptive.enabled": "false",
     }
     path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
     for optimize, kind in (("all", "BroadcastHashJoin"), ("none", "SortMergeJoin")):
-        with settings(measured, {**few, "spark.mdt.optimize": optimize}):
+        with settings(measured, {**values, "spark.mdt.optimize": optimize}):
             frame = measured.sql(query, facts=mdt.read(measured, path))
             assert frame.collect()[0] == (ROWS, ROWS)
             assert kind in [node.nodeName() for node in nodes(frame)]

@@ -177,18 +177,18 @@ def comparable_value(value):
 @pytest.mark.timeout(300)
 def test_functions_have_the_values_of_spark(in_utc):
     frame = in_utc.createDataFrame(DATES).coalesce(1).persist()
-    ours = dict[str, list[object]]()
+    in_mdt = dict[str, list[object]]()
     for expression in FUNCTIONS:
         try:
-            ours[expression] = parse_expression(expression, DATES.schema)(DATES).to_pylist()
+            in_mdt[expression] = parse_expression(expression, DATES.schema)(DATES).to_pylist()
         except MdtError:
             with pytest.raises(PySparkException):
                 frame.selectExpr(f"({expression}) as v").toArrow()
             count("functions refused, as Spark does")
-    theirs = frame.selectExpr(
-        *(f"({expression}) as v{n}" for n, expression in enumerate(ours))
+    on_spark = frame.selectExpr(
+        *(f"({expression}) as v{n}" for n, expression in enumerate(in_mdt))
     ).toArrow()
-    for (expression, values), column in zip(ours.items(), theirs.columns, strict=True):
+    for (expression, values), column in zip(in_mdt.items(), on_spark.columns, strict=True):
         assert list(map(comparable_value, values)) == list(
             map(comparable_value, column.to_pylist())
         ), expression
@@ -218,9 +218,11 @@ def test_filters_that_compare_columns_find_the_same_rows_in_process_and_on_spark
     table.upsert(DATES)
     frame = spark.createDataFrame(DATES)
     for where in CONDITIONS:
-        ours = sorted(table.scan(where).to_arrow()["id"].to_pylist())
-        assert sorted(row.id for row in table.scan(where).to_spark(spark).collect()) == ours, where
-        assert sorted(row.id for row in frame.where(where).collect()) == ours, where
+        expected = sorted(table.scan(where).to_arrow()["id"].to_pylist())
+        assert sorted(row.id for row in table.scan(where).to_spark(spark).collect()) == expected, (
+            where
+        )
+        assert sorted(row.id for row in frame.where(where).collect()) == expected, where
     assert table.update_where({"i": "i + 1"}, "i < d", spark=spark).updated == 4
     spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
     with pytest.raises(Unsupported, match="time zone is America"):
@@ -236,12 +238,12 @@ def test_random_expressions_have_the_values_of_spark(spark):
     texts = [number(draw, draw.randrange(3)) for _ in range(80)] + [text(draw) for _ in range(20)]
     for expression in dict.fromkeys(texts):
         try:
-            ours = parse_expression(expression, ROWS.schema)(ROWS).to_pylist()
+            in_mdt = parse_expression(expression, ROWS.schema)(ROWS).to_pylist()
         except MdtError:
             with pytest.raises(PySparkException):
                 frame.selectExpr(f"({expression}) as v").toArrow()
             count("expressions refused, as Spark does")
             continue
-        theirs = frame.selectExpr(f"({expression}) as v").toArrow()["v"].to_pylist()
-        assert comparable(ours) == comparable(theirs), expression
+        on_spark = frame.selectExpr(f"({expression}) as v").toArrow()["v"].to_pylist()
+        assert comparable(in_mdt) == comparable(on_spark), expression
         count("expressions with the values of Spark")

@@ -11,11 +11,11 @@ import mdt
 def table(tmp_path, monkeypatch):
     """Base files, blocks of log files and deleted rows, in a store that claims to be remote."""
     more = {"partition_by": "city", "indexes": ["bitmap(v)"]}
-    made = stored(tmp_path / "t t", numbers(range(4000)), **more)
-    made.upsert(numbers(range(0, 900, 7), 1000))
-    made.delete(numbers(range(50, 60)).select(["id", "city"]))
-    monkeypatch.setattr(type(made.storage), "is_remote", True)
-    return made
+    created = stored(tmp_path / "t t", numbers(range(4000)), **more)
+    created.upsert(numbers(range(0, 900, 7), 1000))
+    created.delete(numbers(range(50, 60)).select(["id", "city"]))
+    monkeypatch.setattr(type(created.storage), "is_remote", True)
+    return created
 
 
 def counts(spark, table):

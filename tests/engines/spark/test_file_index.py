@@ -318,12 +318,12 @@ def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(spark, tmp_pat
     table = stored(tmp_path / "taken", pa.table({"id": ["a", "b"], "v": [1, 2]}))
     frame = mdt.read(spark, table.path)
     assert frame.where("v > 1").count() == 1
-    theirs = tmp_path / "taken" / ".hoodie" / "20990101000000000.deltacommit"
-    theirs.write_text("{}")
+    commit_file = tmp_path / "taken" / ".hoodie" / "20990101000000000.deltacommit"
+    commit_file.write_text("{}")
     with pytest.raises(Exception, match=r"another Hudi writer(.*\n)*.*t\.refresh\(\)"):
         frame.where("v > 0").count()
     assert mdt.read(spark, table.path).where("v > 0").count() == 2
-    theirs.unlink()
+    commit_file.unlink()
     assert frame.where("v > 0").count() == 2
 
 
@@ -444,7 +444,7 @@ def test_an_accelerator_that_would_return_deleted_rows_is_refused(setting, value
     assert "scan().to_arrow()" in str(caught.value)
 
 
-# --- errors and garbage collection ---------------------------------------------------------------------------------------
+# --- errors and garbage collection ------------------------------------------------------------------------------------
 
 
 def test_a_planner_that_fails_on_filters_causes_a_warning_and_loses_no_rows(spark, table, tmp_path):

@@ -228,5 +228,5 @@ def test_the_first_rows_are_right_with_infinities_nan_and_nulls(ordered, tmp_pat
     for limit in (1, 2, 3, 6):
         wide = f"select x from {{t}} order by {order} limit {limit}"
         for query in (wide, wide.replace("x", "y")):
-            ours, expected = (str(ordered.sql(query, t=frame).collect()) for frame in frames)
-            assert ours == expected, query
+            in_mdt, expected = (str(ordered.sql(query, t=frame).collect()) for frame in frames)
+            assert in_mdt == expected, query

@@ -109,8 +109,8 @@ def assert_right(spark, table, held, wheres):
     expected = in_spark(spark, spark.createDataFrame(held), wheres)
     assert any(expected)
     on_spark = in_spark(spark, mdt.read(spark, table.path), wheres)
-    for where, ours, right in zip(wheres, on_spark, expected, strict=True):
-        assert ours == right, where
+    for where, ids_on_spark, right in zip(wheres, on_spark, expected, strict=True):
+        assert ids_on_spark == right, where
         assert sorted(table.scan(where, ["id"]).to_arrow()["id"].to_pylist()) == right, where
 
 

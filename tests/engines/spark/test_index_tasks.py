@@ -67,7 +67,7 @@ def table(tmp_path):
         "mdt.durable": False,
         ALWAYS: 0,
     }
-    made = mdt.create(
+    created = mdt.create(
         tmp_path / "table",
         SCHEMA,
         ["id"],
@@ -77,9 +77,9 @@ def table(tmp_path):
         options=options,
     )
     for part in range(6):
-        made.insert(_rows(200 * part, 200 * part + 200))
-    made.upsert(_rows(100, 150))
-    return made
+        created.insert(_rows(200 * part, 200 * part + 200))
+    created.upsert(_rows(100, 150))
+    return created
 
 
 @pytest.fixture(autouse=True)

@@ -77,11 +77,11 @@ def test_a_jar_without_usable_classes_is_compiled_again(spark, folder, compiled,
 def test_a_damaged_jar_is_compiled_again(spark, folder, compiled):
     java_half._create_factory(spark.sparkContext)
     (file,) = folder.iterdir()
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    original = file.read_bytes()
+    file.write_bytes(original[: len(original) // 2])
     java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 2
-    assert file.read_bytes() == whole, "equal classes make equal bytes"
+    assert file.read_bytes() == original, "equal classes make equal bytes"
 
 
 def test_without_a_cache_directory_the_java_half_is_compiled_each_time(

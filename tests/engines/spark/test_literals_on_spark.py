@@ -441,13 +441,13 @@ def differs_on_purpose(where, schema):
         if pa.types.is_integer(type) and any(
             isinstance(v, (int, Decimal)) and not -(2**63) <= v < 2**63 for v in literals
         ):
-            return True  # Spark 4.3 returns null rows: it takes comparisons beyond bigint for true unseen
+            return True  # Spark 4.3 folds comparisons beyond bigint to true, and so keeps nulls
         if None in literals and "cast(" in where:
             return True
     return False
 
 
-def ours(where, table):
+def rows_in_mdt(where, table):
     """Return the rows that a filter finds in mdt, or None if it is refused."""
     try:
         predicate = parse_where(where, table.schema)
@@ -456,7 +456,7 @@ def ours(where, table):
     return sorted(table.filter(matches(predicate, table))["n"].to_pylist())
 
 
-def theirs(view, wheres):
+def rows_in_spark(view, wheres):
     """Return the rows that each filter finds in Spark, or its error."""
     try:
         columns = view.selectExpr(
@@ -466,7 +466,7 @@ def theirs(view, wheres):
         if len(wheres) == 1:
             return {wheres[0]: f"{type(error).__name__}: {str(error)[:120]}"}
         middle = len(wheres) // 2
-        return theirs(view, wheres[:middle]) | theirs(view, wheres[middle:])
+        return rows_in_spark(view, wheres[:middle]) | rows_in_spark(view, wheres[middle:])
     numbers = columns["n"].to_pylist()
     return {
         where: sorted(
@@ -479,7 +479,9 @@ def theirs(view, wheres):
 def compare_with_spark(spark, wheres):
     """Assert that Spark agrees about the filters that mdt accepts. Return their number."""
     table = rows()
-    in_mdt = {where: result for where in wheres if (result := ours(where, table)) is not None}
+    in_mdt = {
+        where: result for where in wheres if (result := rows_in_mdt(where, table)) is not None
+    }
     filters = [where for where in in_mdt if not differs_on_purpose(where, table.schema)]
     if not hasattr(sf, "arrow_udf"):
         # Spark 4.0 reads two quotes within a text as two adjacent texts
@@ -487,7 +489,7 @@ def compare_with_spark(spark, wheres):
     with settings(spark, {"spark.sql.session.timeZone": "UTC"}):
         view = spark.createDataFrame(table)
         for at in range(0, len(filters), BATCH):
-            for where, result in theirs(view, filters[at : at + BATCH]).items():
+            for where, result in rows_in_spark(view, filters[at : at + BATCH]).items():
                 assert result == in_mdt[where], where
     return len(filters)
 
@@ -509,11 +511,11 @@ def test_documented_differences_from_spark_exist(spark):
     table = rows()
     view = spark.createDataFrame(table)
     wheres = ["i64 = 9007199254740992e0", "big = 1.2345678901234567e19"]
-    for where, result in theirs(view, wheres).items():
-        assert result != ours(where, table), where
+    for where, result in rows_in_spark(view, wheres).items():
+        assert result != rows_in_mdt(where, table), where
         assert differs_on_purpose(where, table.schema)
     refused = ["d >= '2024-02-29 12:00:00'", "ts = '2024-02-29 12:00:00 America/New_York'"]
-    assert [ours(where, table) for where in refused] == [None, None]
-    assert all(isinstance(result, list) for result in theirs(view, refused).values())
-    assert isinstance(theirs(view, ["d = cast(null as int)"])["d = cast(null as int)"], str)
-    assert ours("d = cast(null as int)", table) == []
+    assert [rows_in_mdt(where, table) for where in refused] == [None, None]
+    assert all(isinstance(result, list) for result in rows_in_spark(view, refused).values())
+    assert isinstance(rows_in_spark(view, ["d = cast(null as int)"])["d = cast(null as int)"], str)
+    assert rows_in_mdt("d = cast(null as int)", table) == []

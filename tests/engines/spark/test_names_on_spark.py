@@ -104,10 +104,10 @@ def test_frames_with_such_column_names_are_written_and_read(named, tmp_path):
     read = named.read.format("mdt").load(path)
     matches = read.where("`fare amount` = 3.5 and `1st` = 7").select("trip id", "`a.b`")
     assert matches.collect() == [("t7", [(7,)])]
-    whole = read.select(*(f"`{name}`" for name in rows.columns))
-    assert tuples(whole) == tuples(rows)
-    few = table.scan("`1st` < 3", columns=["trip id", "1st"]).to_spark(named)
-    assert tuples(few) == [("t0", 0), ("t1", 1), ("t2", 2)]
+    all_columns = read.select(*(f"`{name}`" for name in rows.columns))
+    assert tuples(all_columns) == tuples(rows)
+    three = table.scan("`1st` < 3", columns=["trip id", "1st"]).to_spark(named)
+    assert tuples(three) == [("t0", 0), ("t1", 1), ("t2", 2)]
     place = ("`trip id`", "`pick-up city`")
     changed = ("999L `ts (ms)`", "-1.0D `fare amount`", "`1st`", "`a.b`")
     table.upsert(rows.where("`1st` = 5").selectExpr(*place, *changed))
@@ -133,7 +133,7 @@ def test_streams_and_changes_keep_such_column_names(named, trips, tmp_path):
     assert sink.scan("`fare amount` = -1").count() == 1
 
 
-# --- names in other case: the same column unless spark.sql.caseSensitive is true ------------------------------
+# --- names in other case: the same column unless spark.sql.caseSensitive is true -----------------
 
 
 @pytest.fixture

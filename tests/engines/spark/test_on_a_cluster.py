@@ -32,7 +32,7 @@ def run(script, folder, *arguments):
         "TMPDIR": str(temporary),
         "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(Path(__file__).with_name(script)), *arguments],
         env=environment,
         capture_output=True,
@@ -40,8 +40,8 @@ def run(script, folder, *arguments):
         cwd=folder,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    assert process.returncode == 0, process.stderr[-3000:]
+    return json.loads(process.stdout.strip().splitlines()[-1])
 
 
 @pytest.mark.nightly

@@ -34,7 +34,7 @@ def rows(ids, v=0):
     return pa.table([list(ids), [v] * len(ids)], schema=SCHEMA)
 
 
-def made(path, commits=1, v=0):
+def create_filled(path, commits=1, v=0):
     table = mdt.create(path, SCHEMA, key=["id"])
     for number in range(commits):
         table.insert(rows(range(10 * number, 10 * number + 10), v))
@@ -74,7 +74,7 @@ def values(frame):
 def test_a_load_makes_few_calls_to_the_jvm_whatever_the_settings_and_options(
     spark, path, monkeypatch
 ):
-    made(path)
+    create_filled(path)
     calls = list[str]()
     send = clientserver.JavaClient.send_command
 
@@ -108,7 +108,7 @@ def test_a_load_makes_few_calls_to_the_jvm_whatever_the_settings_and_options(
 
 @pytest.mark.parametrize("how", ["format", "read", "catalog"])
 def test_the_list_of_files_is_sent_again_only_after_a_commit(spark, path, sent, how):
-    table = made(path)
+    table = create_filled(path)
 
     def count():
         if how == "format":
@@ -128,11 +128,11 @@ def test_the_list_of_files_is_sent_again_only_after_a_commit(spark, path, sent, 
 
 @pytest.mark.parametrize("commits", [1, 2, 5])
 def test_a_new_table_at_the_path_is_recognised_whatever_its_number_of_commits(spark, path, commits):
-    made(path, 2, v=1)
+    create_filled(path, 2, v=1)
     before = load(spark, path)
     assert values(before) == {1} and before.count() == 20
     shutil.rmtree(path)
-    made(path, commits, v=2)
+    create_filled(path, commits, v=2)
     after = load(spark, path)
     assert values(after) == {2} and after.count() == 10 * commits == mdt.read(spark, path).count()
     with pytest.raises((Invalid, Missing)):
@@ -152,7 +152,7 @@ def test_a_restored_copy_with_other_commits_is_recognised_and_read(
         shutil.rmtree(path)
         shutil.copytree(tmp_path / "copy", path)
 
-    table = made(path, 2)
+    table = create_filled(path, 2)
     shutil.copytree(path, tmp_path / "copy")
     commit_and_restore_copy(table)
     assert values(load(spark, path)) == {0}
@@ -167,7 +167,7 @@ def test_a_restored_copy_with_other_commits_is_recognised_and_read(
 
 
 def test_a_deleted_table_raises_the_same_error_as_mdt_open(spark, path):
-    made(path)
+    create_filled(path)
     assert load(spark, path).count() == 10
     shutil.rmtree(path)
     with pytest.raises(Invalid) as open_error:
@@ -182,7 +182,7 @@ def test_a_deleted_table_raises_the_same_error_as_mdt_open(spark, path):
 
 
 def test_the_next_load_has_the_altered_columns(spark, path, sent):
-    table = made(path)
+    table = create_filled(path)
     before = load(spark, path)
     assert before.columns == ["id", "v"] and before.count() == 10
     table.alter(add={"w": pa.int64()})
@@ -202,7 +202,7 @@ def test_other_options_get_their_own_relations_and_store_objects_are_never_share
     tmp_path,
     monkeypatch,
 ):
-    made(path)
+    create_filled(path)
     opened = open_shared(str(path))
     assert (
         open_shared(path) is opened
@@ -222,13 +222,13 @@ def test_other_options_get_their_own_relations_and_store_objects_are_never_share
     assert sent.count("relation") == 3
     monkeypatch.chdir(tmp_path)
     assert load(spark, "t").count() == 10 and open_shared("t") is opened
-    made(tmp_path / "elsewhere" / "t", 3)
+    create_filled(tmp_path / "elsewhere" / "t", 3)
     os.chdir(tmp_path / "elsewhere")
     assert load(spark, "t").count() == 30 and open_shared("t") is not opened
 
 
 def test_each_session_has_its_own_relation_and_settings(spark, path, sent):
-    made(path)
+    create_filled(path)
     other = spark.newSession()
     mdt.spark.enable(other)
     other.conf.set("spark.sql.ansi.enabled", "false")
@@ -243,7 +243,7 @@ def test_each_session_has_its_own_relation_and_settings(spark, path, sent):
 
 
 def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(spark, path, monkeypatch):
-    table = made(path)
+    table = create_filled(path)
     for a, b in (
         (load(spark, path), load(spark, path)),
         (mdt.read(spark, path), mdt.read(spark, path)),
@@ -268,7 +268,7 @@ def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(spark, path, mo
 
 
 def test_the_next_load_does_not_use_rows_cached_by_an_earlier_frame(spark, path):
-    table = made(path)
+    table = create_filled(path)
     cached = load(spark, path).cache()
     try:
         assert cached.count() == 10
@@ -279,7 +279,7 @@ def test_the_next_load_does_not_use_rows_cached_by_an_earlier_frame(spark, path)
 
 
 def test_threads_load_while_another_commits(spark, path):
-    table = made(path)
+    table = create_filled(path)
     ended = Event()
 
     def write():
@@ -308,7 +308,7 @@ def test_threads_load_while_another_commits(spark, path):
 def test_only_few_tables_and_files_stay_open(spark, path, tmp_path, monkeypatch):
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 2)
     for name in "abcd":
-        made(tmp_path / name, 3)
+        create_filled(tmp_path / name, 3)
     first, second = open_shared(tmp_path / "a"), open_shared(tmp_path / "b")
     assert open_shared(tmp_path / "a") is first
     third = open_shared(tmp_path / "c")
@@ -328,7 +328,7 @@ def test_only_few_tables_and_files_stay_open(spark, path, tmp_path, monkeypatch)
 def test_only_few_versions_of_a_long_file_list_are_cached(spark, path, monkeypatch):
     monkeypatch.setattr(frames, "LISTED_FILES_MAX", 2)
     monkeypatch.setattr(file_index, "LISTED_FILES_MAX", 2)
-    table = made(path)
+    table = create_filled(path)
     for number in range(1, 7):
         table.insert(rows(range(10 * number, 10 * number + 10)))
         assert load(spark, path).where("id >= 0").count() == 10 * number + 10
@@ -379,8 +379,8 @@ spark.stop()
 
 
 def test_a_stopped_context_is_freed_and_the_next_one_reads(tmp_path):
-    made(tmp_path / "a")
-    made(tmp_path / "b")
+    create_filled(tmp_path / "a")
+    create_filled(tmp_path / "b")
     command = [sys.executable, "-c", _STOPPED, str(tmp_path / "a"), str(tmp_path / "b")]
     process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
@@ -389,7 +389,7 @@ def test_a_stopped_context_is_freed_and_the_next_one_reads(tmp_path):
 
 
 def test_options_that_contradict_the_table_are_refused_even_if_it_is_open(spark, path):
-    made(path)
+    create_filled(path)
     key = "hoodie.table.recordkey.fields"
     opened = open_shared(path, {key: "id", "hoodie.enable.data.skipping": "true"})
     assert open_shared(path) is opened

@@ -64,5 +64,5 @@ def test_rows_selected_by_an_index_or_by_pages_have_the_right_values(packed, spa
     for seed in range(3):
         chosen = random.Random(f"{seed}:{count}").sample(all_values, count)
         where = f"{column} in ({str(chosen)[1:-1]})"
-        found = spark.sql(f"select * from packed where {where}").toArrow().select(SCHEMA.names)
-        assert bag(found) == bag(packed.scan(where).to_arrow())
+        read = spark.sql(f"select * from packed where {where}").toArrow().select(SCHEMA.names)
+        assert bag(read) == bag(packed.scan(where).to_arrow())

@@ -30,11 +30,11 @@ def _rows(first, last):
 @pytest.fixture
 def table(tmp_path):
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.durable": False}
-    made = mdt.create(tmp_path / "table", SCHEMA, ["id"], options=options)
+    created = mdt.create(tmp_path / "table", SCHEMA, ["id"], options=options)
     for part in range(4):
-        made.insert(_rows(300 * part, 300 * part + 300))
-    made.upsert(_rows(100, 150))
-    return made
+        created.insert(_rows(300 * part, 300 * part + 300))
+    created.upsert(_rows(100, 150))
+    return created
 
 
 def _summaries(table):

@@ -26,7 +26,7 @@ def table(tmp_path):
         "mdt.durable": False,
         "mdt.services.auto": False,
     }
-    made = mdt.create(
+    created = mdt.create(
         tmp_path / "t",
         SCHEMA,
         ["id"],
@@ -36,9 +36,9 @@ def table(tmp_path):
         options=options,
     )
     for n in range(3):
-        made.bulk_insert(_rows(range(n, 3000, 3), 0.0))
-    made.upsert(_rows(range(0, 3000, 50), 1.0))
-    return made
+        created.bulk_insert(_rows(range(n, 3000, 3), 0.0))
+    created.upsert(_rows(range(0, 3000, 50), 1.0))
+    return created
 
 
 def test_spark_compacts_a_table_and_reports_progress(spark, table, tmp_path):

@@ -28,7 +28,7 @@ def rows(ids):
 
 @pytest.fixture
 def table(tmp_path):
-    made = mdt.create(
+    created = mdt.create(
         tmp_path / "t",
         SCHEMA,
         key=["id"],
@@ -37,9 +37,9 @@ def table(tmp_path):
         key_index="record",
         indexes=["bitmap(v)"],
     )
-    made.bulk_insert(rows(range(4000)))
-    made.bulk_insert(rows(range(4000, 6000)))
-    yield made
+    created.bulk_insert(rows(range(4000)))
+    created.bulk_insert(rows(range(4000, 6000)))
+    yield created
     session().clear()
 
 

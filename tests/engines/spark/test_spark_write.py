@@ -123,12 +123,14 @@ class Pair:
 
     def run(self, name, dicts):
         data = arrow(dicts)
-        theirs = getattr(self.on_spark, name)(frame_of(self.spark, data))
-        ours = getattr(self.in_process, name)(data)
-        assert theirs.engine == "spark"
-        assert [getattr(theirs, c) for c in COUNTS] == [getattr(ours, c) for c in COUNTS], name
+        on_spark = getattr(self.on_spark, name)(frame_of(self.spark, data))
+        in_process = getattr(self.in_process, name)(data)
+        assert on_spark.engine == "spark"
+        assert [getattr(on_spark, c) for c in COUNTS] == [getattr(in_process, c) for c in COUNTS], (
+            name
+        )
         assert scanned(self.on_spark) == scanned(self.in_process), name
-        return theirs
+        return on_spark
 
 
 def pair(spark, folder, **arguments):
@@ -138,11 +140,11 @@ def pair(spark, folder, **arguments):
         "mdt.row.group.rows": 50,
         "mdt.metadata.compact.records": 3,
     }
-    both = [
+    tables = [
         mdt.create(folder / name, SCHEMA, **{**PLAIN, "options": options, **arguments})
         for name in ("spark", "arrow")
     ]
-    return Pair(spark, mdt.open(both[0].path, options=ON_SPARK), both[1])
+    return Pair(spark, mdt.open(tables[0].path, options=ON_SPARK), tables[1])
 
 
 HISTORIES = [
@@ -180,29 +182,29 @@ HISTORIES = [
     "arguments", HISTORIES, ids=lambda a: f"{a['table_type']}-{a['key_index']}-{a['scope']}"
 )
 def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(spark, tmp_path, arguments):
-    both = pair(spark, tmp_path, **arguments)
+    tables = pair(spark, tmp_path, **arguments)
     draw = random.Random(str(arguments))
-    first = both.run("bulk_insert", rows(draw, range(0, 800, 2), scope=arguments["scope"]))
+    first = tables.run("bulk_insert", rows(draw, range(0, 800, 2), scope=arguments["scope"]))
     assert first.inserted == 400
-    files = both.on_spark.files()
+    files = tables.on_spark.files()
     most_files = max(
         files["partition"].to_pylist().count(p) for p in set(files["partition"].to_pylist())
     )
     assert most_files > 1, "a partition must be split into several files at keys"
-    both.run(
+    tables.run(
         "upsert", rows(draw, [draw.randrange(900) for _ in range(300)], scope=arguments["scope"])
     )
-    both.run("delete", rows(draw, draw.sample(range(1000), 60), scope=arguments["scope"]))
-    both.run(
+    tables.run("delete", rows(draw, draw.sample(range(1000), 60), scope=arguments["scope"]))
+    tables.run(
         "upsert", rows(draw, [draw.randrange(1100) for _ in range(200)], scope=arguments["scope"])
     )
-    remaining = both.on_spark.scan().to_arrow().to_pylist()
+    remaining = tables.on_spark.scan().to_arrow().to_pylist()
     without_city, with_city = (
         {(r["id"], r["sub"]) for r in remaining if (r["city"] is None) is lacks_city}
         for lacks_city in (True, False)
     )
     assert bool(without_city & with_city) == (arguments["scope"] == "partition")
-    assert_sound(both.on_spark)
+    assert_sound(tables.on_spark)
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
@@ -211,9 +213,9 @@ def test_a_delete_by_a_large_frame_equals_one_in_process_and_collects_no_rows(
 ):
     """Includes the deletes that the table remembers, by the ordering values of the frame."""
     options = {**UNFLUSHED, "mdt.delete.keeps.ordering": True, "mdt.max.file.bytes": 2048}
-    both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
+    tables = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
     draw = random.Random(scope)
-    both.run("upsert", rows(draw, range(0, 400, 2), scope=scope))
+    tables.run("upsert", rows(draw, range(0, 400, 2), scope=scope))
     collected = []
     jobs = []
     for name in ("count_tagged", "select", "sample_inserts"):
@@ -235,7 +237,7 @@ def test_a_delete_by_a_large_frame_equals_one_in_process_and_collects_no_rows(
             ),
         )
     deleted = rows(draw, range(0, 500, 4), scope=scope)
-    both.run("delete", [{**row, "ts": row["ts"] // 2} for row in deleted])
+    tables.run("delete", [{**row, "ts": row["ts"] // 2} for row in deleted])
     assert len(jobs) == len(collected) + 1, "and one job that collects the results of tasks"
     values = [
         text
@@ -246,18 +248,20 @@ def test_a_delete_by_a_large_frame_equals_one_in_process_and_collects_no_rows(
     assert not any("id" in table.column_names for table in collected)
     assert values and all(text.isdecimal() for text in values), "only ordering values, no keys"
     monkeypatch.undo()
-    assert_sound(both.on_spark, hudi=False)
+    assert_sound(tables.on_spark, hudi=False)
 
 
 def test_a_frame_without_rows_or_with_only_late_rows_commits_nothing(spark, tmp_path):
-    both = pair(spark, tmp_path)
-    both.run(
+    tables = pair(spark, tmp_path)
+    tables.run(
         "upsert",
         [{**row, "ts": 1000 + row["ts"]} for row in rows(random.Random(1), range(40))][::2],
     )
     before = contents(tmp_path / "spark")
-    assert both.run("upsert", []).seq == 1
-    late = both.run("upsert", [{**row, "ts": 0} for row in rows(random.Random(2), range(40))][::2])
+    assert tables.run("upsert", []).seq == 1
+    late = tables.run(
+        "upsert", [{**row, "ts": 0} for row in rows(random.Random(2), range(40))][::2]
+    )
     assert (late.seq, late.instant, late.late) == (1, "", 20)
     assert contents(tmp_path / "spark") == before
 
@@ -431,32 +435,32 @@ def test_tasks_split_inserts_in_the_order_of_the_types_of_key_columns(spark, tmp
 
 
 def test_a_lost_task_attempt_leaves_no_files(spark, tmp_path, monkeypatch):
-    both = pair(spark, tmp_path, partition_by=["city"], key_index="record")
-    both.run("upsert", rows(random.Random(1), range(0, 300, 2)))
+    tables = pair(spark, tmp_path, partition_by=["city"], key_index="record")
+    tables.run("upsert", rows(random.Random(1), range(0, 300, 2)))
     monkeypatch.setattr(write_tasks, "write", failing_tasks.fails_first)
-    both.run("upsert", rows(random.Random(2), range(0, 400, 2)))
-    both.run("delete", rows(random.Random(3), range(0, 500, 10)))
-    assert_sound(both.on_spark)
+    tables.run("upsert", rows(random.Random(2), range(0, 400, 2)))
+    tables.run("delete", rows(random.Random(3), range(0, 500, 10)))
+    assert_sound(tables.on_spark)
 
 
 def test_a_failed_job_is_rolled_back_and_raises_its_cause(spark, tmp_path, monkeypatch):
-    both = pair(spark, tmp_path)
-    both.run("upsert", rows(random.Random(1), range(0, 30, 2)))
+    tables = pair(spark, tmp_path)
+    tables.run("upsert", rows(random.Random(1), range(0, 30, 2)))
     before = contents(tmp_path)
     monkeypatch.setattr(write_tasks, "write", failing_tasks.finds_damage)
     with pytest.raises(Corrupt, match=r"a block is damaged \[p at byte 3\]\n  hint: restore it"):
-        both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
+        tables.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
     assert contents(tmp_path) == before
     monkeypatch.setattr(write_tasks, "write", failing_tasks.loses_its_executor)
     with pytest.raises(
         Unavailable, match="could not write the files: RuntimeError: this executor was lost"
     ):
-        both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
-    assert len(both.on_spark.abort().rolled_back) == 1
+        tables.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
+    assert len(tables.on_spark.abort().rolled_back) == 1
     assert {p: d for p, d in contents(tmp_path).items() if "/.mdt/log/" not in p} == {
         p: d for p, d in before.items() if "/.mdt/log/" not in p
     }
-    assert_sound(both.on_spark)
+    assert_sound(tables.on_spark)
 
 
 def test_errors_keep_their_kind_from_task_to_driver():
@@ -535,19 +539,19 @@ def test_a_worker_does_not_confuse_a_restored_copy_with_the_table_in_its_cache(
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @pytest.mark.parametrize("scope", ["partition", "table"])
 def test_deleted_keys_are_inserted_again_as_in_process(spark, tmp_path, name, ordering, scope):
-    both = pair(
+    tables = pair(
         spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering
     )
     draw = random.Random(5)
     first = [row | {"city": "y"} for row in rows(draw, range(0, 120, 2))]
-    both.run("upsert", first)
+    tables.run("upsert", first)
     deleted = first[::4]
-    both.run("delete", deleted)
+    tables.run("delete", deleted)
     fresh = [row | {"city": "y"} for row in rows(draw, range(200, 240, 2))]
-    result = both.run(name, [*({**row, "x": 7.0} for row in deleted), *fresh])
+    result = tables.run(name, [*({**row, "x": 7.0} for row in deleted), *fresh])
     assert (result.inserted, result.updated) == (len(deleted) + len(fresh), 0)
-    assert_sound(both.on_spark)
-    assert_sound(both.in_process)
+    assert_sound(tables.on_spark)
+    assert_sound(tables.in_process)
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
@@ -574,8 +578,8 @@ def test_an_overwrite_by_a_large_frame_equals_one_in_process(spark, tmp_path, sc
 def test_tasks_accept_rows_of_a_session_with_large_strings(spark, tmp_path):
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     draw = random.Random(name)
-    both = pair(spark, tmp_path, partition_by=["city"])
+    tables = pair(spark, tmp_path, partition_by=["city"])
     with settings(spark, {name: "true"}):
-        both.run("upsert", rows(draw, range(300)))
-        both.run("delete", rows(draw, range(0, 300, 7)))
-    assert_sound(both.on_spark)
+        tables.run("upsert", rows(draw, range(300)))
+        tables.run("delete", rows(draw, range(0, 300, 7)))
+    assert_sound(tables.on_spark)

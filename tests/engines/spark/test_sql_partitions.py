@@ -196,8 +196,10 @@ def test_partitions_are_dropped_truncated_and_shown(spark_with_both, tmp_path):
         "show partitions {t} partition (A = 'x')",
         "show partitions {t} partition (b = 2)",
     ):
-        ours, files = (spark.sql(text.format(t=name)).collect() for name in ("ours", "files"))
-        assert ours == files and ours
+        of_mdt, of_parquet = (
+            spark.sql(text.format(t=name)).collect() for name in ("ours", "files")
+        )
+        assert of_mdt == of_parquet and of_mdt
     assert (
         spark.sql("explain truncate table ours").count() == 1
         and mdt.open(tmp_path / "ours").snapshot().seq == 1

@@ -270,8 +270,8 @@ def kinds(error_type):
 
 def test_every_kind_of_error_is_in_the_table_of_the_error_page():
     page = Path(__file__).parents[3].joinpath("docs/reference/errors.md").read_text()
-    ours = [kind for kind in kinds(MdtError)[1:] if kind.__module__ == errors.__name__]
-    for kind in ours:
+    error_types = [kind for kind in kinds(MdtError)[1:] if kind.__module__ == errors.__name__]
+    for kind in error_types:
         error = kind("")
         assert f"| `{kind.__name__}` | `{error.getCondition()}` | `{error.getSqlState()}` |" in page
 

@@ -21,8 +21,8 @@ LINE = re.compile(
     r"^\| (`+)(.+?)\1 \| (done|refused by Spark|refused)(?:: (.+))? \|$", re.MULTILINE
 )
 LINES = {
-    found[1].strip(): (found[2], found[3])
-    for found in (match.groups() for match in LINE.finditer(PAGE.read_text()))
+    groups[1].strip(): (groups[2], groups[3])
+    for groups in (match.groups() for match in LINE.finditer(PAGE.read_text()))
 }
 IN_4_0 = re.compile(
     r"CHANGES FROM|REPLACE USING|SCHEMA EVOLUTION|CONSTRAINT|PRIMARY KEY|CHECK \(|MATERIALIZED"
@@ -209,8 +209,8 @@ def _assert_effect(world, statement):
 
 
 def test_every_supported_statement_has_an_expected_effect():
-    done = [statement for statement, (outcome, _) in LINES.items() if outcome == "done"]
-    assert sorted(done) == sorted(statement for statement, *_ in SHOWN_AS)
+    supported = [statement for statement, (outcome, _) in LINES.items() if outcome == "done"]
+    assert sorted(supported) == sorted(statement for statement, *_ in SHOWN_AS)
     assert LINES and PAGE.read_text().count("\n| `") == len(LINES)
 
 

@@ -261,8 +261,8 @@ def test_a_batch_and_the_table_joined_with_it_prune_each_other(named, tmp_path, 
     )
     other_rows = mdt.read(named, other.path)
     follower = Follower(named, table.path, tmp_path / "asks")
-    few = other_rows.where("id in ('k105', 'k106', 'k1200')").select("n")
-    follower.frame = follower.frame.join(sf.broadcast(few), "n").select("id", "n")
+    three_rows = other_rows.where("id in ('k105', 'k106', 'k1200')").select("n")
+    follower.frame = follower.frame.join(sf.broadcast(three_rows), "n").select("id", "n")
     assert follower.run() == [[("k105", 105), ("k106", 106)]]
     assert follower.scanned <= 200 and listed[-1] == 1
     for name in ("is asked", "in a state"):

@@ -41,13 +41,15 @@ def new_table(path):
     """Base files without deleted rows, with some, with many and with runs of them, and blocks of
     log files with deleted rows. All are in a checkpoint.
     """
-    made = create(path, SCHEMA, table_type="MERGE_ON_READ", indexes=["bitmap(v)"], options=OPTIONS)
-    made.bulk_insert(rows(range(ROWS)))
-    made.upsert(rows(range(0, ROWS // 2, 3), 2000))
-    made.delete({"id": [*range(500), *range(7000, 7500), 11_999]})
-    made.upsert(rows(range(600, 1200, 9), 5000))
-    made.metadata.compact()
-    assert len(made.files()) > 8
+    created = create(
+        path, SCHEMA, table_type="MERGE_ON_READ", indexes=["bitmap(v)"], options=OPTIONS
+    )
+    created.bulk_insert(rows(range(ROWS)))
+    created.upsert(rows(range(0, ROWS // 2, 3), 2000))
+    created.delete({"id": [*range(500), *range(7000, 7500), 11_999]})
+    created.upsert(rows(range(600, 1200, 9), 5000))
+    created.metadata.compact()
+    assert len(created.files()) > 8
     return mdt.open(path, OPTIONS)
 
 
@@ -215,7 +217,7 @@ def test_a_flipped_byte_raises_corrupt_with_a_hint(spark, table, by_reference, p
 
 
 def test_a_truncated_or_missing_object_raises(spark, table, by_reference):
-    path, whole = object_of(table), object_of(table).read_bytes()
+    path, original = object_of(table), object_of(table).read_bytes()
     end = int(np.max(deletion_vectors(table).offset)) + 3
     spark.conf.set("spark.mdt.vectors.bytes", "0")
     frame = mdt.read(spark, table.path)
@@ -223,7 +225,7 @@ def test_a_truncated_or_missing_object_raises(spark, table, by_reference):
     assert len(frame.toArrow()) == table.scan().count()
     frame.createOrReplaceTempView("ends_early")
     path.unlink()  # the driver has mapped the old file and still reads from it
-    path.write_bytes(whole[:end])
+    path.write_bytes(original[:end])
     with pytest.raises(Corrupt, match=r"not as it was written .*the object is too short"):
         frame.where("v >= 0").toArrow()
     path.unlink()
