@@ -141,20 +141,6 @@ def test_rows_that_may_match_stored_rows_are_tagged(tmp_path, kind, monkeypatch)
     assert counts(in_tasks.upsert(rows)) == counts(in_process.upsert(rows))
 
 
-@pytest.mark.parametrize("name", ["insert", "bulk_insert"])
-def test_a_checked_insert_with_a_repeated_key_is_refused_and_leaves_no_files(tmp_path, name):
-    in_tasks, _ = pair(tmp_path, UNTAGGED_KINDS[0])
-    rows = drawn(random.Random(5), 50, 1_000_000)
-    twice = pa.concat_tables([rows, rows.slice(7, 1)])
-    with pytest.raises(
-        Invalid, match=f"{name} takes new keys only; 1 rows repeat a key: .*{rows['id'][7]}"
-    ):
-        getattr(in_tasks, name)(twice)
-    assert in_tasks.scan().count() == 0 and len(in_tasks.files()) == 0
-    assert getattr(in_tasks, name)(rows).inserted == 50
-    assert_clean(in_tasks.metadata.storage)
-
-
 @pytest.mark.parametrize("key", [["id"], ["sub", "id"]])
 def test_a_load_with_a_null_key_is_refused_at_any_row_position(tmp_path, key):
     in_tasks, _ = pair(tmp_path, {**UNTAGGED_KINDS[0], "key": key, "table_type": "MERGE_ON_READ"})

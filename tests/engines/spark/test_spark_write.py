@@ -535,20 +535,28 @@ def test_a_worker_does_not_confuse_a_restored_copy_with_the_table_in_its_cache(
         tasks.open_table(first)
 
 
+def file_groups(table):
+    """Return the file group of each key of ``id``."""
+    rows = table.scan(columns=["id", "_hoodie_file_name"]).to_arrow().to_pylist()
+    return {row["id"]: row["_hoodie_file_name"].lstrip(".").partition("_")[0] for row in rows}
+
+
 @pytest.mark.parametrize("name", ["upsert", "bulk_insert"])
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @pytest.mark.parametrize("scope", ["partition", "table"])
-def test_deleted_keys_are_inserted_again_as_in_process(spark, tmp_path, name, ordering, scope):
+def test_deleted_keys_return_to_their_file_groups_as_in_process(spark, tmp_path, name, ordering, scope):
     tables = pair(
         spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering
     )
     draw = random.Random(5)
     first = [row | {"city": "y"} for row in rows(draw, range(0, 120, 2))]
     tables.run("upsert", first)
-    deleted = first[::4]
+    deleted, groups = first[::4], file_groups(tables.on_spark)
     tables.run("delete", deleted)
     fresh = [row | {"city": "y"} for row in rows(draw, range(200, 240, 2))]
     result = tables.run(name, [*({**row, "x": 7.0} for row in deleted), *fresh])
+    returned = file_groups(tables.on_spark)
+    assert [returned[row["id"]] for row in deleted] == [groups[row["id"]] for row in deleted]
     assert (result.inserted, result.updated) == (len(deleted) + len(fresh), 0)
     assert_sound(tables.on_spark)
     assert_sound(tables.in_process)
