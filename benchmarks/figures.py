@@ -46,7 +46,7 @@ class Table:
     cells: tuple[str, ...]
     columns: str | None = None
     caption: str = ""
-    only: tuple[str, tuple[str, ...]] | None = None
+    only: tuple[str, tuple[object, ...]] | None = None
     unit: float = 1
     has_mean: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
@@ -327,6 +327,31 @@ QUESTIONS = (
         "Each commit deletes 20 rows in each of 50 random files of a table whose files do not exist. 1,000 commits are"
         " retained. delta-rs and pyiceberg open the table, and one with the same files that they have written.",
         "The vectors of 1,000 files have 10,000 rows each at the end, which is 0.8 MB for a commit.",
+    ),
+    Question(
+        "foreign",
+        "Tables of Hudi without adoption",
+        "-m benchmarks foreign --files 100000 --repeat 3",
+        (
+            Table(
+                ("reader", "table", "what"),
+                ("seconds", "cpu", "megabytes"),
+                caption="A merge-on-read table of 1 M rows, a fifth of them in Parquet log blocks",
+                only=("table", ("of another writer", "adopted")),
+                names={"cpu": "CPU seconds", "megabytes": "MB of memory"},
+            ),
+            Table(
+                ("version", "partitions", "what"),
+                ("seconds", "cpu", "megabytes"),
+                caption="A table of 100,000 files with Hudi's metadata table",
+                only=("files", (100_000,)),
+                names={"cpu": "CPU seconds", "megabytes": "MB of memory"},
+            ),
+        ),
+        "Each step but the last is in a new process. The first opening finds an empty cache directory. A plan leaves one"
+        ' file by Hudi\'s column statistics, "all files" reads all footers. Medians of three.',
+        "A first opening decodes the names of all files and one column of statistics. Opening the scanned table merges"
+        " its log files by key, which an adopted table has already done.",
     ),
     Question(
         "clustering",
