@@ -1,6 +1,4 @@
-"""``--dry-run``: every command that changes a table says what it would do, and leaves everything as
-it stands.
-"""
+"""``--dry-run``: commands that change a table report what they would do and change nothing."""
 
 import os
 import shutil
@@ -25,17 +23,17 @@ READING = (
     "info, stats, show, scan, get, count, changes, history, files, options, check, tags, index list,"
     " index advise"
 )
-"""Commands that change no table; ``create`` is not among them, for there is none before it."""
+"""Commands that do not change a table. ``create`` is missing: before it, there is no table."""
 NEW = "new.parquet"
 
 
-def later(value):
+def rows_with_value(value):
     return ROWS.set_column(2, "v", pa.array([value] * len(ROWS)))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Return a folder with a table that has log files, deleted rows, old states, a tag, and an
+    """Return a folder with a table that has log files, deleted rows, old snapshots, a tag, and an
     index that does not cover all files.
     """
     folder = tmp_path_factory.mktemp("made")
@@ -43,7 +41,7 @@ def made(tmp_path_factory):
     table = mdt.open(filled(folder / "t", indexes=["bitmap(city)"]), options)
     table.tag("kept", 1)
     for number in range(12):
-        table.upsert(later(10 + number))
+        table.upsert(rows_with_value(10 + number))
     table.insert(rows_of(SCHEMA, "101 x 5", "102 y 25"))
     table.insert(rows_of(SCHEMA, "103 x 15", "104 y 7"))
     table.delete_where("id = '003'")
@@ -91,21 +89,21 @@ def line(name, path):
     return [*name.split(), path, *arguments.split()]
 
 
-def leaves(command, *names):
-    for name, one in getattr(command, "commands", {}).items():
-        yield from leaves(one, *names, name)
+def leaf_commands(command, *names):
+    for name, subcommand in getattr(command, "commands", {}).items():
+        yield from leaf_commands(subcommand, *names, name)
     if not hasattr(command, "commands"):
         yield " ".join(names), command
 
 
 def test_every_command_that_changes_a_table_has_a_dry_run():
-    found = {
-        name: {one.name for one in command.params}
-        for name, command in leaves(typer.main.get_command(app))
+    parameters = {
+        name: {parameter.name for parameter in command.params}
+        for name, command in leaf_commands(typer.main.get_command(app))
     }
-    with_dry_run = {name for name, params in found.items() if "dry_run" in params}
+    with_dry_run = {name for name, params in parameters.items() if "dry_run" in params}
     assert with_dry_run == {*COMMANDS, "adopt"}
-    assert set(found) == {
+    assert set(parameters) == {
         *with_dry_run,
         *READING.split(", "),
         "create",
@@ -116,7 +114,7 @@ def test_every_command_that_changes_a_table_has_a_dry_run():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_dry_run_says_what_would_be_done_and_changes_nothing(name, path):
+def test_a_dry_run_reports_the_work_and_changes_no_file(name, path):
     before = trees.tree(path)
     stamps = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
     text = shown(*line(name, path), "--dry-run")
@@ -126,7 +124,7 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(name, path):
     assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == stamps
     run(*line(name, path))
     if name not in ("abort", "repair"):
-        assert trees.tree(path) != before, "there was something to do"
+        assert trees.tree(path) != before, "without --dry-run, the command changes the table"
 
 
 SAME = {
@@ -150,58 +148,58 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_dry_run_foretells_what_is_done_then(name, path):
-    foretold = documents(*line(name, path), "--dry-run")[0]
+def test_a_dry_run_reports_the_figures_of_the_run_that_follows(name, path):
+    predicted = documents(*line(name, path), "--dry-run")[0]
     done = documents(*line(name, path))[0]
     facts = SAME[name].split()
-    assert [foretold[fact] for fact in facts] == [done[fact] for fact in facts]
-    assert any(foretold[fact] for fact in facts)
+    assert [predicted[fact] for fact in facts] == [done[fact] for fact in facts]
+    assert any(predicted[fact] for fact in facts)
     if name == "purge":
-        assert 0.5 * done["objects"] <= foretold["objects"] <= 2 * done["objects"]
+        assert 0.5 * done["objects"] <= predicted["objects"] <= 2 * done["objects"]
 
 
 SERVICES = {
     "compact": lambda t, **more: t.compact(**more).bytes_written,
     "cluster": lambda t, **more: t.cluster("fare", **more).bytes_written,
     "insert_overwrite_table": (
-        lambda t, **more: t.insert_overwrite_table(many(5000), **more).bytes_written
+        lambda t, **more: t.insert_overwrite_table(random_rows(5000), **more).bytes_written
     ),
     "purge": lambda t, **more: t.purge(**more).bytes,
     "clean": lambda t, **more: t.clean(retain_commits=1, **more).bytes,
 }
 
 
-def many(count, first=0):
+def random_rows(count, first=0):
     fares = np.random.default_rng(first).random(count)
     return pa.table({"id": pa.array(range(first, first + count)).cast(pa.string()), "fare": fares})
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_bytes_of_a_dry_run_are_about_those_that_are_written_or_deleted(name):
+def test_bytes_reported_by_a_dry_run_are_close_to_the_bytes_written_or_deleted(name):
     options = {"mdt.services.auto": False, "mdt.small.file.bytes": 0, "mdt.max.file.bytes": 1 << 20}
-    table = mdt.create(MemoryStorage(), many(1).schema, ["id"], options=options)
+    table = mdt.create(MemoryStorage(), random_rows(1).schema, ["id"], options=options)
     for first in (0, 20_000, 40_000):
-        table.insert(many(20_000, first))
-    table.upsert(many(9_000, 30_000))
+        table.insert(random_rows(20_000, first))
+    table.upsert(random_rows(9_000, 30_000))
     table.compact()
     table.delete_where("fare < 0.1")
-    foretold, done = SERVICES[name](table, dry_run=True), SERVICES[name](table)
-    assert 0.6 * done <= foretold <= 1.5 * done and done > 100_000
+    predicted, done = SERVICES[name](table, dry_run=True), SERVICES[name](table)
+    assert 0.6 * done <= predicted <= 1.5 * done and done > 100_000
 
 
-def test_rekeying_foretells_bytes_by_rows(path):
-    foretold = document(*line("rekey", path), "--dry-run")
-    assert foretold["bytes_written"] == 12 * sum(mdt.open(path).files()["rows"].to_pylist())
+def test_a_dry_run_of_rekey_estimates_bytes_from_the_number_of_rows(path):
+    predicted = document(*line("rekey", path), "--dry-run")
+    assert predicted["bytes_written"] == 12 * sum(mdt.open(path).files()["rows"].to_pylist())
 
 
-def dead_writer(path):
-    """Let a writer die behind its first files, long ago, and a reader's lease end."""
+def add_crashed_writer_and_expired_lease(path):
+    """Add the claim and first file of a writer that crashed long ago, and an expired lease."""
     table = mdt.open(path)
     storage, snapshot = table.storage, table.snapshot()
     name = table.files()["name"][0].as_py()
     instant = f"{int(snapshot.last_instant) + 1:017}"
-    dead = (instant, "ab" * 16, "deltacommit", "upsert", 77, snapshot.seq, 1, ("city=x",))
-    claims.put(storage, claims.PendingClaim(*dead))
+    claim = (instant, "ab" * 16, "deltacommit", "upsert", 77, snapshot.seq, 1, ("city=x",))
+    claims.put(storage, claims.PendingClaim(*claim))
     storage.create(f"city=x/{name.split('_')[0]}_0-77-0_{instant}.parquet", b"half of a file")
     lease = leases.take(storage, snapshot.seq, 1e-6)
     assert storage.size(lease) is not None
@@ -209,19 +207,19 @@ def dead_writer(path):
 
 
 @pytest.mark.parametrize("name", ["upsert", "compact", "clean", "abort", "rekey", "index build"])
-def test_a_dry_run_leaves_to_others_what_dead_writers_and_readers_have_left(name, path):
-    table = dead_writer(path)
+def test_a_dry_run_does_not_clean_up_after_crashed_writers_and_expired_leases(name, path):
+    table = add_crashed_writer_and_expired_lease(path)
     before = trees.tree(path)
-    told = documents(*line(name, path), "--dry-run")
+    reports = documents(*line(name, path), "--dry-run")
     assert trees.tree(path) == before
-    assert name != "abort" or told[0]["files_removed"] == 1
+    assert name != "abort" or reports[0]["files_removed"] == 1
     for folder in (metadata_paths.pending_dir(), metadata_paths.leases_dir()):
         assert table.storage.list_dir(folder)
     run(*line(name, path))
     assert not table.storage.list_dir(metadata_paths.pending_dir())
 
 
-def test_a_dry_run_of_a_command_that_would_fail_fails(path):
+def test_a_dry_run_fails_if_the_command_would_fail(path):
     before = trees.tree(path)
     for message, command, *arguments in (
         ("no tag", "untag", "none"),
@@ -234,8 +232,8 @@ def test_a_dry_run_of_a_command_that_would_fail_fails(path):
     assert trees.tree(path) == before
 
 
-def test_a_dry_run_needs_no_right_to_write(path):
-    folders = [path, *(one for one in path.rglob("*") if one.is_dir())]
+def test_a_dry_run_needs_no_write_permission(path):
+    folders = [path, *(folder for folder in path.rglob("*") if folder.is_dir())]
     for folder in folders:
         os.chmod(folder, 0o555)
     try:
@@ -246,9 +244,9 @@ def test_a_dry_run_needs_no_right_to_write(path):
     assert "1 file groups" in text or "2 file groups" in text
 
 
-def test_dry_run_is_a_flag_of_python_too(path):
+def test_python_methods_accept_dry_run(path):
     table = mdt.open(path)
     refused("dry_run", table.compact, dry_run="no")
-    told = table.insert_overwrite(later(5), dry_run=True)
-    assert (told.instant, told.inserted) == ("", 3)
+    result = table.insert_overwrite(rows_with_value(5), dry_run=True)
+    assert (result.instant, result.inserted) == ("", 3)
     assert table.tidy(dry_run=True) == (("compact",), ()) == table.tidy()

@@ -1,5 +1,5 @@
-"""The command line as programs use it: JSON on every command, exit codes, closed pipes, interrupts,
-options of stores.
+"""The command line used by programs: JSON on every command, exit codes, closed pipes, interrupts,
+storage options.
 """
 
 import json
@@ -33,9 +33,9 @@ def path(tmp_path):
 
 
 def test_info_as_json_has_stable_keys_and_types(path):
-    found = document("info", path)
+    info = document("info", path)
     table = mdt.open(path)
-    assert found == {
+    assert info == {
         "path": str(path),
         "kind": "mdt",
         "name": "t",
@@ -60,12 +60,14 @@ def test_info_as_json_has_stable_keys_and_types(path):
     }
 
 
-def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_commands_say_how(
+def test_commands_count_queries_if_an_option_is_set_and_else_print_a_hint(
     path,
 ):
     def hints():
         results = [run("index", command, path) for command in ("list", "advise")]
-        lines = [line for one in results for line in (one.stdout + one.stderr).splitlines()]
+        lines = [
+            line for result in results for line in (result.stdout + result.stderr).splitlines()
+        ]
         return [line for line in lines if "no query was counted" in line]
 
     assert document("count", path, "--where", "v = 2") == {"count": 1}
@@ -76,7 +78,7 @@ def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_c
     assert not hints()
 
 
-def test_rows_of_a_result_are_json_lines(path):
+def test_result_rows_are_json_lines(path):
     table = mdt.open(path)
     assert [row["operation"] for row in documents("history", path)] == ["create", "upsert"]
     assert [row["name"] for row in documents("files", path)] == table.files()["name"].to_pylist()
@@ -84,8 +86,8 @@ def test_rows_of_a_result_are_json_lines(path):
     assert [advice["action"] for advice in documents("index", "advise", path)] == ["count"]
     assert documents("index", "list", path)[0]["queries"] is None
     assert documents("options") == option_lists.options_list()
-    found = documents("scan", path, "--where", "v > 1", "--columns", "id", "--order-by", "id")
-    assert found == [{"id": "002"}, {"id": "003"}]
+    scanned = documents("scan", path, "--where", "v > 1", "--columns", "id", "--order-by", "id")
+    assert scanned == [{"id": "002"}, {"id": "003"}]
     assert documents("scan", path, "--limit", "0") == []
 
 
@@ -95,7 +97,7 @@ RESULT = """
 """
 
 
-def test_results_of_changes_are_one_document(path, tmp_path):
+def test_each_command_that_changes_a_table_prints_one_json_document(path, tmp_path):
     rows = tmp_path / "rows.parquet"
     new = str(tmp_path / "new")
     assert document("create", new, "--like", rows, "--key", "id") == {"path": new}
@@ -115,7 +117,7 @@ def test_results_of_changes_are_one_document(path, tmp_path):
     assert document("count", path) == {"count": 0}
 
 
-def test_a_plan_and_a_check_are_one_document(path):
+def test_a_plan_and_a_check_are_one_json_document_each(path):
     plan = document("scan", path, "--where", "id = '001'", "--explain")
     assert (plan["files_read"], plan["files_total"], plan["where"]) == (1, 2, "id = '001'")
     assert plan["indexes"][0].keys() >= {"index", "used", "pruned", "reason", "detail"}
@@ -127,37 +129,37 @@ def test_a_plan_and_a_check_are_one_document(path):
     assert any(file.name in problem["path"] for problem in report["problems"])
 
 
-def leaves(command, *names):
-    """Yield every command with its names."""
-    for name, one in getattr(command, "commands", {}).items():
-        yield from leaves(one, *names, name)
+def leaf_commands(command, *names):
+    """Yield the name and the object of every command, subcommands included."""
+    for name, subcommand in getattr(command, "commands", {}).items():
+        yield from leaf_commands(subcommand, *names, name)
     if not hasattr(command, "commands"):
         yield names, command
 
 
-def test_every_command_takes_json_and_options_of_the_store():
-    found = dict(leaves(get_command(app)))
-    assert len(found) >= 18
-    for names, command in found.items():
+def test_every_command_accepts_json_and_storage_options():
+    commands = dict(leaf_commands(get_command(app)))
+    assert len(commands) >= 18
+    for names, command in commands.items():
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--json", "--storage-option"} <= options, names
         assert command.help, names
 
 
-def test_an_error_is_one_document_on_stderr(tmp_path):
+def test_an_error_is_one_json_document_on_stderr(tmp_path):
     result = run("info", tmp_path / "none", "--json", code=2)
-    found = json.loads(result.stderr)
+    error = json.loads(result.stderr)
     assert result.stdout == ""
-    assert (found["error"], found["retryable"]) == ("Invalid", False)
-    assert "not an mdt table" in found["message"] and "mdt create" in found["hint"]
+    assert (error["error"], error["retryable"]) == ("Invalid", False)
+    assert "not an mdt table" in error["message"] and "mdt create" in error["hint"]
 
 
-def test_wrong_usage_is_code_2():
+def test_wrong_usage_exits_with_2():
     for arguments in ("nonsense", "info", "scan . --nonsense", "scan . --limit -1"):
         assert run(*arguments.split(), code=2).stdout == ""
 
 
-def test_values_that_json_lacks_have_a_form():
+def test_values_without_a_json_type_are_written_as_strings():
     row = {
         "d": date(2026, 11, 21),
         "t": datetime(2026, 11, 21, 1, 2, 3, 4, UTC),
@@ -203,8 +205,8 @@ def large(tmp_path_factory):
     return folder
 
 
-def piped(command, reader, folder):
-    """Run a command whose output ``reader`` reads; asserts that neither says a word."""
+def run_piped(command, reader, folder):
+    """Run a command whose output ``reader`` reads, and check that nothing is written to stderr."""
     done = ran(["bash", "-c", f"set -o pipefail; {command} | {reader}"], folder)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -213,27 +215,27 @@ MDT = f'"{sys.executable}" -m mdt'
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "json", "arrow"])
-def test_a_closed_pipe_is_no_error(format, large):
+def test_a_closed_output_pipe_is_not_an_error(format, large):
     scan = f"{MDT} scan t --limit 5000 --format {format}"
-    piped(scan, "head -c 100 > first", large.parent)
+    run_piped(scan, "head -c 100 > first", large.parent)
     assert (large.parent / "first").stat().st_size == 100
 
 
 @pytest.mark.parametrize("command", ["--help", "options", "info t", "options --json"])
-def test_a_pipe_that_nobody_reads_is_no_error(command, large):
-    piped(f"(sleep 0.3; {MDT} {command})", "true", large.parent)
+def test_an_unread_output_pipe_is_not_an_error(command, large):
+    run_piped(f"(sleep 0.3; {MDT} {command})", "true", large.parent)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
 @pytest.mark.parametrize("command", ["count t", "scan t", "scan t --format csv", "info t --json"])
-def test_an_output_without_space_is_an_error_of_one_line(command, large):
+def test_a_full_output_device_is_a_one_line_error(command, large):
     done = ran(["bash", "-c", f"{MDT} {command} > /dev/full"], large.parent)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ") and "No space left" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_output_that_cannot_encode_a_character_escapes_it(tmp_path):
+def test_characters_that_the_output_encoding_lacks_are_escaped(tmp_path):
     mdt.create(tmp_path / "t", columns("id string, ü string"), key=["id"])
     mdt.open(tmp_path / "t").upsert([{"id": "é", "ü": "😀"}])
     scan = f"PYTHONIOENCODING=ascii {MDT} scan t"
@@ -244,14 +246,14 @@ def test_an_output_that_cannot_encode_a_character_escapes_it(tmp_path):
     assert json.loads(info)["columns"][1]["name"] == "ü"
 
 
-def test_closed_standard_streams_are_like_null(large):
+def test_closed_standard_streams_behave_like_null_devices(large):
     for command, code in (("count t >&-", 0), ("count no 2>&-", 2), ("upsert t - <&-", 2)):
         done = ran(["bash", "-c", f"{MDT} {command}"], large.parent)
         assert (done.returncode, "Traceback" in done.stderr) == (code, False)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_or_device_as_output_is_written_to_and_not_replaced(path, tmp_path):
+def test_output_to_a_pipe_or_device_is_written_to_it_and_does_not_replace_it(path, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     scan = f"{MDT} scan t --format csv --output"
     done = ran(["bash", "-c", f"cat pipe > copy & {scan} pipe && wait"], tmp_path)
@@ -261,16 +263,16 @@ def test_a_pipe_or_device_as_output_is_written_to_and_not_replaced(path, tmp_pat
 
 
 def test_an_interrupt_ends_a_command_with_one_line(path, monkeypatch):
-    def interrupted(*_):
+    def raise_interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mdt.Table, "check", interrupted)
+    monkeypatch.setattr(mdt.Table, "check", raise_interrupt)
     result = run("check", path, code=130)
     assert (result.stdout, result.stderr) == ("", "interrupted\n")
 
 
-def test_ctrl_c_ends_a_watch_well(path):
-    # A process in the background of a shell hands down that it ignores interrupts.
+def test_ctrl_c_ends_a_watch_without_a_traceback(path):
+    # Background processes of a shell ignore SIGINT, and their children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _interrupt_a_watch(path)
@@ -294,15 +296,20 @@ def _interrupt_a_watch(path):
     assert b"Traceback" not in out + error
 
 
-def test_a_table_on_s3_is_opened_with_options_of_the_store(tmp_path, monkeypatch):
+def test_a_table_on_s3_is_opened_with_storage_options(tmp_path, monkeypatch):
     rows = stored(tmp_path / "rows.parquet")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, s3.ENVIRONMENT[name])
     with s3.mock_server() as endpoint:
         url = f"s3://{s3.BUCKET}/cli"
-        given = ["--storage-option", f"endpoint={endpoint}", "--storage-option", "allow_http=true"]
-        run("create", url, "--like", rows, "--key", "id", *given)
-        assert document("upsert", url, rows, *given)["inserted"] == 3
-        assert shown("count", url, *given) == "3\n"
+        storage_options = [
+            "--storage-option",
+            f"endpoint={endpoint}",
+            "--storage-option",
+            "allow_http=true",
+        ]
+        run("create", url, "--like", rows, "--key", "id", *storage_options)
+        assert document("upsert", url, rows, *storage_options)["inserted"] == 3
+        assert shown("count", url, *storage_options) == "3\n"
         assert "'regoin'" in error_of("count", url, "--storage-option", "regoin=x")
         assert "has no value" in error_of("count", url, "--storage-option", "region")

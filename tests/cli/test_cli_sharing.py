@@ -1,4 +1,4 @@
-"""The commands for tables that other Hudi writers write, too."""
+"""Commands for tables that other Hudi writers also write."""
 
 import shutil
 
@@ -7,10 +7,10 @@ from command_line import document, error_of, filled, shown
 import mdt
 
 
-def test_a_table_of_another_writer_is_adopted_refreshed_and_released(tmp_path):
+def test_adopt_refresh_and_release_work_on_a_table_of_another_writer(tmp_path):
     path = filled(tmp_path / "t")
     assert shown("refresh", path) == "0 imports\n"
-    shutil.rmtree(path / ".hoodie/.mdt")  # as another Hudi writer would have left it
+    shutil.rmtree(path / ".hoodie/.mdt")  # as if another Hudi writer had written the table
     plan = document("adopt", path, "--key-index", "record", "--dry-run")
     assert plan["file_groups"] and plan["key_index"] == "record"
     assert "whose footers and keys are read" in shown("adopt", path, "--dry-run")
@@ -26,7 +26,7 @@ def test_a_table_of_another_writer_is_adopted_refreshed_and_released(tmp_path):
     assert mdt.open(path).scan().count() == 3
 
 
-def test_info_counts_the_rows_of_another_writers_commit(tmp_path):
+def test_info_counts_the_rows_of_another_writers_commit_before_refresh(tmp_path):
     path = filled(tmp_path / "t")
     other = shutil.copytree(path, tmp_path / "other")
     mdt.open(other).upsert([{"id": "9", "city": "z", "v": 9}])

@@ -1,4 +1,4 @@
-"""Hints of the command line name commands and options."""
+"""Hints printed by the command line name commands and options instead of Python calls."""
 
 import pytest
 from command_line import error_of
@@ -44,9 +44,9 @@ from mdt.cli.hints import for_command_line
         ("columns: id, as_of, storage_options", "columns: id, as_of, storage_options"),
     ],
 )
-def test_python_becomes_commands(hint, shown):
+def test_hints_name_commands_and_options_instead_of_python_calls(hint, shown):
     assert for_command_line(hint) == shown
 
 
-def test_errors_of_commands_name_commands(tmp_path):
+def test_a_hint_in_an_error_names_a_command(tmp_path):
     assert "mdt create PATH" in error_of("info", tmp_path / "none")

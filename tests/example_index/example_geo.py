@@ -1,11 +1,11 @@
 """``within_km(lat, lon, 59.9, 10.7, 5)``, a predicate function, and ``grid(lat, lon)``, an index
-that proves things about it.
+that prunes row groups for it.
 
-The grid keeps for every row group the cells, squares of a degree by default, in which its points
-lie.  Points within some kilometres of a place lie in a band of latitudes and, away from the poles,
-in a band of longitudes; a row group without a cell in both bands has no such point.  Points that
-are null, NaN or infinite are within no distance.  About a latitude of 100 the index promises
-nothing: a row group that has one is never left out.
+For every row group, the grid stores the cells with its points. Cells are squares of one degree by
+default. Points within some kilometres of a place are in a band of latitudes and, away from the
+poles, in a band of longitudes. A row group without a cell in both bands has no such point. Points
+that are null, NaN or infinite are within no distance. The index proves nothing about invalid
+coordinates such as a latitude of 100: a row group with one is never pruned.
 """
 
 import math
@@ -23,15 +23,15 @@ from indexes.base import BoolArray, SkippingIndex, Summary, whole
 from indexes.predicate import Leaf
 
 EARTH_KM = 6371.0088
-"""Mean radius."""
+"""Mean radius of the earth."""
 CELLS_MAX = 4096
-"""A row group with points in more cells is kept as one that may hold any point."""
+"""A row group with points in more cells is stored as one that may have any point."""
 
 _HEADER = struct.Struct("<4sdBI")
 _CRC = struct.Struct("<I")
 _MAGIC = b"GRD1"
 _SLACK = 1e-5
-"""Degrees, a metre: more than what rounding can move a point."""
+"""Degrees, about a metre. Rounding moves a point by less."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,12 +40,12 @@ Floats = npt.NDArray[np.float64]
 def within_km(
     lat: pa.Array, lon: pa.Array, at_lat: float, at_lon: float, km: float
 ) -> npt.NDArray[np.bool_]:
-    """Return which points, in degrees, are at most ``km`` from a place, along a great circle ->
+    """Return True for each point, in degrees, at most ``km`` from a place along a great circle ->
     bool[n].
     """
     south, west = (np.radians(floats(column)) for column in (lat, lon))
     d_lat, d_lon = south - math.radians(at_lat), west - math.radians(at_lon)
-    with np.errstate(invalid="ignore"):  # infinite and NaN are nowhere, so not within any distance
+    with np.errstate(invalid="ignore"):  # infinite and NaN are within no distance
         half = (
             np.sin(d_lat / 2) ** 2
             + np.cos(south) * math.cos(math.radians(at_lat)) * np.sin(d_lon / 2) ** 2
@@ -54,7 +54,7 @@ def within_km(
 
 
 def floats(column: pa.Array) -> Floats:
-    """Return numbers [n] as float64, NaN for null.  Raises TypeError for what is no number."""
+    """Return numbers [n] as float64, NaN for null. Raises TypeError for other types."""
     if not _is_number(column.type):
         raise TypeError(f"{column.type} is no number")
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
@@ -63,9 +63,9 @@ def floats(column: pa.Array) -> Floats:
 class GridIndex(SkippingIndex):
     """Cells of latitude and longitude.
 
-    Bytes: magic, size of a cell in degrees (float64), 1 if any point may be here, number of cells
-    n, n pairs of int32 (row from the south pole, column from longitude -180), CRC-32 of all before;
-    little-endian.
+    Bytes: magic, size of a cell in degrees (float64), 1 if it may have any point, number of cells
+    n, n pairs of int32 (row from the south pole, column from longitude -180), CRC-32 of all bytes
+    before it. All numbers are little-endian.
     """
 
     name = "grid/1"
@@ -74,13 +74,13 @@ class GridIndex(SkippingIndex):
     functions = frozenset(("within_km",))
 
     def __init__(self, cell: str = "1") -> None:
-        """``cell``: the side of a cell in degrees, 0.001 to 90."""
+        """cell: The side of a cell in degrees, 0.001 to 90."""
         self._cell = float(cell)
         if not 0.001 <= self._cell <= 90:
             raise ValueError(f"cell={cell!r} must be 0.001 to 90 degrees")
 
     def supports(self, type: pa.DataType) -> bool:
-        """Two columns of numbers: latitude, then longitude."""
+        """Accept structs of two numbers: latitude, then longitude."""
         return (
             pa.types.is_struct(type)
             and type.num_fields == 2
@@ -88,12 +88,12 @@ class GridIndex(SkippingIndex):
         )
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Keep the cells of the points; those that are nowhere are left out."""
+        """Encode the cells of the points. Points that are null, NaN or infinite are omitted."""
         columns = values.flatten()
         present = pc.and_(*map(pc.is_valid, columns))
         lat, lon = (floats(column.filter(present)) for column in columns)
-        somewhere = np.isfinite(lat) & np.isfinite(lon)
-        lat, lon = lat[somewhere], lon[somewhere]
+        is_finite = np.isfinite(lat) & np.isfinite(lon)
+        lat, lon = lat[is_finite], lon[is_finite]
         cells = np.empty((0, 2), np.int32)
         anywhere = not _are_places(lat, lon)
         if not anywhere:
@@ -109,21 +109,24 @@ class GridIndex(SkippingIndex):
         return head + body + _CRC.pack(zlib.crc32(head + body))
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
-        """Only the function itself, on latitude and longitude in this order: nothing is known about
-        its negation.
+        """Accept only the function itself, with latitude and longitude in this order. The index
+        proves nothing about its negation.
         """
         return leaf.op == "within_km" and leaf.columns == tuple(field.name for field in type)
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """NO where no cell lies in the bands around the place."""
-        opened = [_opened(bytes(whole(summary))) for summary in summaries]
+        """Return False for summaries without a cell in the bands around the place."""
+        decoded = [_opened(bytes(whole(summary))) for summary in summaries]
         if not self.can_test(leaf, type) or not isinstance(leaf.value, tuple) or None in leaf.value:
             return np.ones(len(summaries), np.bool_)
         at_lat, at_lon, km = leaf.value
         if not (_are_places(np.array([at_lat]), np.array([at_lon])) and 0 <= km < math.inf):
             return np.ones(len(summaries), np.bool_)
         return np.array(
-            [cells is None or _may_hold(cells, size, at_lat, at_lon, km) for size, cells in opened],
+            [
+                cells is None or _may_hold(cells, size, at_lat, at_lon, km)
+                for size, cells in decoded
+            ],
             np.bool_,
         )
 
@@ -135,13 +138,13 @@ def _is_number(type: pa.DataType) -> bool:
 
 
 def _are_places(lat: Floats, lon: Floats) -> bool:
-    """Return whether all coordinates are on the globe; NaN is not."""
+    """Return True if all coordinates are on the globe. NaN is not."""
     return bool(np.all(np.abs(lat) <= 90) and np.all(np.abs(lon) <= 180))
 
 
 def _opened(data: bytes) -> tuple[float, npt.NDArray[np.int32] | None]:
-    """Return the size of a cell and the cells of a summary, None for any.  Raises ValueError for
-    other bytes.
+    """Return the size of a cell and the cells of a summary, or None for any cell. Raises ValueError
+    for other bytes.
     """
     if len(data) < _HEADER.size + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != zlib.crc32(
         data[: -_CRC.size]
@@ -160,7 +163,7 @@ def _opened(data: bytes) -> tuple[float, npt.NDArray[np.int32] | None]:
 
 
 def _may_hold(cells: npt.NDArray[np.int32], size: float, lat: float, lon: float, km: float) -> bool:
-    """Return whether a cell has a point at most ``km`` from a place."""
+    """Return True if a cell may have a point at most ``km`` from a place."""
     reach = math.degrees(km / EARTH_KM) + _SLACK
     south = cells[:, 0] * size - 90
     near = (south <= lat + reach) & (south + size >= lat - reach)
@@ -173,7 +176,7 @@ def _may_hold(cells: npt.NDArray[np.int32], size: float, lat: float, lon: float,
             + _SLACK
         )
         west = cells[:, 1] * size - 180
-        # how far the cell's west side lies east of the band's
+        # distance of the cell's west side from the band's, eastward
         east_of = np.mod(west - (lon - turn), 360)
         near &= (east_of <= 2 * turn) | (east_of + size >= 360)
     return bool(near.any())

@@ -1,8 +1,8 @@
-"""``exact(bits='128')``: a key index of another package.  It keeps the hash of every key with its
-group, sorted.
+"""``exact(bits='128')``: a key index from another package. It stores the hash and the group of
+every key, sorted.
 
 Bytes of a key part: magic, groups (uint32), entries n (uint64), CRC-32 of all other bytes, n × { hi
-(uint64), lo (uint64), group (uint32) } sorted and distinct; little-endian.
+(uint64), lo (uint64), group (uint32) } sorted and distinct. All numbers are little-endian.
 """
 
 import struct
@@ -21,28 +21,28 @@ _ENTRY = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("group", "<u4")])
 
 
 class ExactKeyIndex(KeyIndex):
-    """Sorted hashes: a look-up is a binary search."""
+    """Sorted hashes. A look-up is a binary search."""
 
     name = "exact/1"
     can_index_log_files = True
 
     def __init__(self, bits: str = "128") -> None:
-        """``bits``: "128", or "64": only the first word of each hash is compared, so that a few
-        more groups are proposed.
+        """bits: "128", or "64" to compare only the first word of each hash. With "64", look-ups
+        return a few more groups.
         """
         if bits not in ("64", "128"):
             raise ValueError(f"bits={bits!r} must be 64 or 128")
         self._mask = np.uint64(0xFFFFFFFFFFFFFFFF if bits == "128" else 0)
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See the contract.  O(n log n)."""
+        """See the contract. O(n log n)."""
         entries = np.empty(len(hashes), _ENTRY)
         entries["hi"], entries["lo"], entries["group"] = hashes.hi, hashes.lo & self._mask, group
-        return _packed(entries, groups)
+        return _encode(entries, groups)
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See the contract.  O(m log n), after a checksum of the key part."""
-        entries, _ = _opened(key_part)
+        """See the contract. O(m log n), after a checksum of the key part."""
+        entries, _ = _decode(key_part)
         left, right = (
             np.searchsorted(entries["hi"], hashes.hi, side) for side in ("left", "right")
         )
@@ -59,24 +59,24 @@ class ExactKeyIndex(KeyIndex):
         """See the contract."""
         parts = [np.empty(0, _ENTRY)]
         for key_part, numbers in zip(key_parts, groups, strict=True):
-            entries, count = _opened(key_part)
+            entries, count = _decode(key_part)
             if len(numbers) != count:
                 raise ValueError(f"a key part of {count} groups, new numbers for {len(numbers)}")
             renumbered, fresh = entries.copy(), numbers[entries["group"]]
             renumbered["group"] = np.maximum(fresh, 0)
             parts.append(renumbered[fresh >= 0])
-        return _packed(np.concatenate(parts), total)
+        return _encode(np.concatenate(parts), total)
 
 
-def _packed(entries: np.ndarray, groups: int) -> bytes:
+def _encode(entries: np.ndarray, groups: int) -> bytes:
     body = np.unique(entries).tobytes()
     head = _HEADER.pack(_MAGIC, groups, len(body) // _ENTRY.itemsize)
     return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def _opened(key_part: bytes | memoryview) -> tuple[np.ndarray, int]:
-    """Return entries and number of groups; every byte is compared with the checksum.  Raises
-    ValueError.
+def _decode(key_part: bytes | memoryview) -> tuple[np.ndarray, int]:
+    """Return the entries and the number of groups, after comparing the checksum. Raises ValueError
+    for other bytes.
     """
     view = memoryview(key_part).cast("B")
     start = _HEADER.size + _CRC.size

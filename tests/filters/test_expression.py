@@ -1,4 +1,4 @@
-"""Expressions that updates set: what they are read as, and what is refused."""
+"""Expressions of updates: the values that they compute, and the errors of invalid ones."""
 
 import random
 import re
@@ -88,7 +88,7 @@ ROWS = pa.table(
         ("`i` /* nothing */ + 0 -- end", [7, -7, None, 0]),
     ],
 )
-def test_an_expression_gives_each_row_its_value(text, expected):
+def test_an_expression_computes_a_value_for_each_row(text, expected):
     assert parse_expression(text, ROWS.schema)(ROWS).to_pylist() == expected
     assert len(parse_expression(text, ROWS.schema)(ROWS.slice(0, 0))) == 0
     assert parse_expression(text, ROWS.schema)(ROWS.slice(2, 1)).to_pylist() == expected[2:3]
@@ -132,9 +132,9 @@ NUMBERS = pa.table(
         ),
     ],
 )
-def test_numbers_are_those_of_spark(text, expected):
-    found = parse_expression(text, NUMBERS.schema)(NUMBERS).to_pylist()
-    assert list(map(str, found)) == expected
+def test_numeric_results_are_those_of_spark(text, expected):
+    results = parse_expression(text, NUMBERS.schema)(NUMBERS).to_pylist()
+    assert list(map(str, results)) == expected
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_numbers_are_those_of_spark(text, expected):
     ],
     ids=["sums", "products", "texts"],
 )
-def test_a_chain_may_have_any_number_of_signs(text, expected):
+def test_a_chain_of_operators_may_be_long(text, expected):
     rows = pa.table({"i": [7], "t": ["x"]})
     assert parse_expression(text, rows.schema)(rows).to_pylist() == [expected]
 
@@ -178,7 +178,7 @@ def test_a_chain_may_have_any_number_of_signs(text, expected):
         ("1" + "0" * 90, Invalid, "more digits than a decimal supports"),
     ],
 )
-def test_what_is_no_expression_is_refused_with_its_place(text, kind, why):
+def test_an_invalid_expression_is_refused_with_its_cause(text, kind, why):
     with pytest.raises(kind) as error:
         parse_expression(text, ROWS.schema)
     assert why in str(error.value)
@@ -201,25 +201,25 @@ def test_what_is_no_expression_is_refused_with_its_place(text, kind, why):
         "abs(-2147483648 + 0 * i)",
     ],
 )
-def test_rows_without_a_value_are_an_error_that_names_the_expression(text):
+def test_an_evaluation_error_names_the_expression(text):
     with pytest.raises(Invalid) as error:
         parse_expression(text, ROWS.schema)(ROWS)
     assert str(error.value).startswith(text)
 
 
-def test_random_text_is_read_or_refused_and_nothing_else():
-    draw = random.Random(7)
+def test_random_text_is_evaluated_or_refused_with_an_error_of_ours():
+    random_source = random.Random(7)
     words = re.findall(
         r"\S+",
         "i l d m t b s.x ( ) , + - * / % || 1 2.5 'x' case when then else end if coalesce cast as"
         " int null and > = like",
     )
-    read = 0
+    evaluated = 0
     for _ in range(3000):
-        text = " ".join(draw.choices(words, k=draw.randrange(1, 9)))
+        text = " ".join(random_source.choices(words, k=random_source.randrange(1, 9)))
         try:
             parse_expression(text, ROWS.schema)(ROWS)
-            read += 1
+            evaluated += 1
         except MdtError:
             continue
-    assert read > 30
+    assert evaluated > 30

@@ -1,5 +1,5 @@
-"""Filters of any shape: none fails otherwise than as Invalid or Unsupported, and what is read means
-what sqlglot reads.
+"""Random filters. Parsing never fails with an error other than Invalid or Unsupported, and accepted
+filters have the meaning that sqlglot gives them.
 """
 
 import math
@@ -62,18 +62,18 @@ PIECES = re.findall(
 SETTINGS = settings(max_examples=settings().max_examples * 8)
 
 
-def read(where, params=None):
-    """Read a filter and run it on no rows; return whether it is one.  Whatever else happens is an
-    error of the test.
+def is_filter(where, params=None):
+    """Parse a filter and evaluate it on no rows. Return True if it is valid, or False if it is
+    refused with Invalid or Unsupported. Any other error fails the test.
     """
     try:
-        found = parse_where(where, SCHEMA, params)
+        predicate = parse_where(where, SCHEMA, params)
     except (Invalid, Unsupported) as error:
         str(error).encode("utf-8")
         assert "\x1b" not in str(error) and "\0" not in str(error)
         return False
-    matches(found, ROWS)
-    str(found)
+    matches(predicate, ROWS)
+    str(predicate)
     return True
 
 
@@ -83,8 +83,8 @@ def read(where, params=None):
 )
 @SETTINGS
 @example(["a", "=", "1"], " ")
-def test_pieces_of_sql_in_any_order_are_a_filter_or_refused(pieces, space):
-    read(space.join(pieces), {"p": 5})
+def test_fragments_of_sql_in_any_order_are_a_filter_or_refused(pieces, space):
+    is_filter(space.join(pieces), {"p": 5})
 
 
 @given(
@@ -94,7 +94,7 @@ def test_pieces_of_sql_in_any_order_are_a_filter_or_refused(pieces, space):
 )
 @SETTINGS
 def test_any_text_is_a_filter_or_refused(text):
-    read(text)
+    is_filter(text)
     for template in (
         "s = '{}'",
         's like "{}"',
@@ -107,7 +107,7 @@ def test_any_text_is_a_filter_or_refused(text):
         "a = 1 /*{}",
         "s=r'{}'",
     ):
-        read(template.format(text))
+        is_filter(template.format(text))
 
 
 ODD = [
@@ -179,8 +179,8 @@ COLUMN_NAMES = st.sampled_from([*SCHEMA.names, "st.x", "st.y z", "nothing", "a.b
 
 @given(COLUMN_NAMES, st.sampled_from(sorted(OPS)) | st.text(max_size=3) | VALUES, VALUES)
 @SETTINGS
-def test_any_value_in_a_list_of_tests_and_in_parameters_is_taken_or_refused(column, op, value):
-    read([(column, op, value)])
+def test_any_value_in_a_list_of_tests_or_a_parameter_is_accepted_or_refused(column, op, value):
+    is_filter([(column, op, value)])
     for where in (
         "a = :p",
         "s = :p",
@@ -194,28 +194,28 @@ def test_any_value_in_a_list_of_tests_and_in_parameters_is_taken_or_refused(colu
         "s like :p",
         "flag",
     ):
-        read(where, {"p": value})
+        is_filter(where, {"p": value})
 
 
 @given(VALUES | st.lists(VALUES, max_size=3), VALUES)
 @SETTINGS
-def test_anything_in_place_of_a_filter_is_taken_or_refused(where, params):
-    read(where)
-    read("a = 1", params)
+def test_any_object_in_place_of_a_filter_is_accepted_or_refused(where, params):
+    is_filter(where)
+    is_filter("a = 1", params)
 
 
 @given(st.text())
 @SETTINGS
-def test_a_quoted_text_is_that_text(text):
+def test_a_quoted_string_is_parsed_to_its_text(text):
     escaped = text.replace("\\", "\\\\")
     doubled, backslashed = escaped.replace("'", "''"), escaped.replace('"', '\\"')
-    for one in (f"'{doubled}'", f'"{backslashed}"'):
-        assert [token.text for token in tokenize(one)] == [text, ""]
+    for quoted in (f"'{doubled}'", f'"{backslashed}"'):
+        assert [token.text for token in tokenize(quoted)] == [text, ""]
 
 
 @given(st.text(alphabet="ab'\"\\`(/*)-1.eL \n", max_size=30))
 @SETTINGS
-def test_tokens_cover_the_text_in_order(text):
+def test_offsets_of_tokens_ascend_and_the_last_is_the_end_of_the_text(text):
     try:
         offsets = [token.offset for token in tokenize(text)]
     except NotSql as error:
@@ -228,21 +228,23 @@ def test_tokens_cover_the_text_in_order(text):
 @SETTINGS
 def test_a_float_literal_is_the_nearest_float32(value, exponent):
     text = f"{value:f}e{exponent}"
-    found = literals.cast(text, "float")
-    if math.isinf(found):
+    value_of_literal = literals.cast(text, "float")
+    if math.isinf(value_of_literal):
         assert abs(float(text)) > 3.4e38
         return
-    exact, nearest = Fraction(text), np.float32(found)
-    assert float(nearest) == found
-    for way in (-np.inf, np.inf):
-        other = np.nextafter(nearest, np.float32(way))
-        if np.isfinite(other):
-            assert abs(Fraction(float(other)) - exact) >= abs(Fraction(found) - exact)
+    exact, nearest = Fraction(text), np.float32(value_of_literal)
+    assert float(nearest) == value_of_literal
+    for direction in (-np.inf, np.inf):
+        neighbour = np.nextafter(nearest, np.float32(direction))
+        if np.isfinite(neighbour):
+            assert abs(Fraction(float(neighbour)) - exact) >= abs(
+                Fraction(value_of_literal) - exact
+            )
 
 
-def test_a_float_literal_is_rounded_once():
-    """The nearest double of this lies exactly between two float32, of which rounding again would
-    take the wrong one.
+def test_a_float_literal_is_rounded_only_once():
+    """The nearest double of this literal is exactly between two float32 values. Rounding it again
+    would give the wrong one.
     """
     middle = "1.000000059604644775390625"
     above = float(np.nextafter(np.float32(1), np.float32(2)))
@@ -250,7 +252,7 @@ def test_a_float_literal_is_rounded_once():
     assert literals.cast(middle, "float") == literals.cast(middle[:-1] + "4", "float") == 1.0
 
 
-# Random filters of plain literals, read by us and by sqlglot
+# Random filters of plain literals, parsed by mdt and by sqlglot
 
 LITERALS = {
     "a": ["1", "-1", "0", "5L", "1.5", "2e3", "(7)", "- 3", "null", "12345678901234567890"],
@@ -265,26 +267,26 @@ LITERALS = {
 LIKES = ["'a%'", "'%b'", "'_'", "'a'", "''"]
 
 
-def a_test(draw):
-    column, pick = draw.choice(list(LITERALS)), draw.choice
+def random_test(rng):
+    column, pick = rng.choice(list(LITERALS)), rng.choice
     quoted = "`" + column.replace(".", "`.`") + "`"
     name, maybe_not = pick([column, column.upper(), f"({column})", quoted]), pick(["", "not "])
 
     def literal():
         return pick(LITERALS[column])
 
-    if column == "s" and draw.random() < 0.4:
+    if column == "s" and rng.random() < 0.4:
         function = pick(["startswith", "endswith", "contains", "CONTAINS"])
         return pick([f"{name} {maybe_not}like {pick(LIKES)}", f"{function}({name}, {pick(LIKES)})"])
-    if column == "flag" and draw.random() < 0.4:
+    if column == "flag" and rng.random() < 0.4:
         return pick([name, f"{name} is true", f"{name} is not false", f"{name} IS FALSE"])
     op = pick(["=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>"])
-    some = ", ".join(literal() for _ in range(draw.randint(1, 4)))
+    literals_text = ", ".join(literal() for _ in range(rng.randint(1, 4)))
     return pick(
         [
             f"{name} {op} {literal()}",
             f"{literal()} {op} {name}",
-            f"{name} {maybe_not}in ({some})",
+            f"{name} {maybe_not}in ({literals_text})",
             f"{name} {maybe_not}between {literal()} and {literal()}",
             f"{name} is {maybe_not}null",
             f"{name} is {maybe_not}distinct from {literal()}",
@@ -293,26 +295,26 @@ def a_test(draw):
     )
 
 
-def a_filter(draw, depth):
-    kind = draw.random()
+def random_filter(rng, depth):
+    kind = rng.random()
     if depth == 0 or kind < 0.3:
-        return a_test(draw)
+        return random_test(rng)
     if kind < 0.37:
-        return f"not {a_test(draw)}"
+        return f"not {random_test(rng)}"
     if kind < 0.6:
-        return f"{draw.choice(['not ', 'NOT ', '!', ''])}({a_filter(draw, depth - 1)})"
-    word = draw.choice([" and ", " or ", " AND ", "\nOr\t", " /* , */ and ", " or -- x\n "])
-    return word.join(a_filter(draw, depth - 1) for _ in range(draw.randint(2, 3)))
+        return f"{rng.choice(['not ', 'NOT ', '!', ''])}({random_filter(rng, depth - 1)})"
+    word = rng.choice([" and ", " or ", " AND ", "\nOr\t", " /* , */ and ", " or -- x\n "])
+    return word.join(random_filter(rng, depth - 1) for _ in range(rng.randint(2, 3)))
 
 
-def both_read_the_same(seed):
-    where = a_filter(random.Random(seed), 3)
+def assert_sqlglot_agrees(seed):
+    where = random_filter(random.Random(seed), 3)
     try:
-        found = parse_where(where, SCHEMA)
-    except Invalid as error:  # a literal that sqlglot, which knows no columns, would take
+        predicate = parse_where(where, SCHEMA)
+    except Invalid as error:  # sqlglot does not know the types of columns
         assert "cannot be compared" in str(error), f"seed {seed}: {where}\n{error}"
         return
-    assert found == translate(where), f"seed {seed}: {where}"
+    assert predicate == translate(where), f"seed {seed}: {where}"
     count("filters read as sqlglot reads them")
 
 
@@ -321,6 +323,6 @@ def both_read_the_same(seed):
     [range(600), pytest.param(range(1_000_000, 1_060_000), marks=pytest.mark.nightly)],
     ids=["some", "many"],
 )
-def test_random_filters_mean_what_sqlglot_reads(seeds):
+def test_random_filters_have_the_same_meaning_as_in_sqlglot(seeds):
     for seed in seeds:
-        both_read_the_same(seed)
+        assert_sqlglot_agrees(seed)

@@ -1,5 +1,5 @@
-"""Long lists after IN: one token where each literal is plain, and the same predicate as literal by
-literal.
+"""Long IN lists of plain literals are a single token. They give the same predicate as lists that
+are parsed literal by literal.
 """
 
 from datetime import date
@@ -26,7 +26,7 @@ def _kinds(text):
 
 @pytest.mark.parametrize("between", [",", " ,\n\t"])
 @pytest.mark.parametrize(("column", "values"), [("n", NUMBERS), ("f", NUMBERS), ("id", TEXTS)])
-def test_a_long_list_is_one_token_and_the_same_predicate_as_a_parameter(column, values, between):
+def test_a_long_list_is_one_token_and_equals_the_list_as_a_parameter(column, values, between):
     text = f"{column} not IN ( {between.join(map(repr, values))}) and f > 1"
     assert _kinds(text) == ["word", "word", "word", "list", "word", "word", "sign", "number", "end"]
     assert parse_where(text, SCHEMA) == parse_where(
@@ -54,24 +54,24 @@ def test_a_long_list_is_one_token_and_the_same_predicate_as_a_parameter(column, 
         "",
     ],
 )
-def test_a_list_with_another_literal_is_read_as_ever(odd):
-    """Both ways lead to the same predicate or the same kind of error; the short list is never one
-    token.
+def test_a_long_list_with_an_unusual_literal_is_parsed_like_a_short_one(odd):
+    """A short and a long list give the same values or the same type of error. The short list is
+    never a single token.
     """
     for column, plain in (("n", "1"), ("id", "'1'")):
-        found = []
+        results = []
         for count in (3, 300):
             text = f"{column} in ({', '.join([plain] * count)}, {odd})"
             assert ("list" in _kinds(text)) == (count == 300 and odd == "'5'" and column == "id")
             try:
                 leaf = parse_where(text, SCHEMA, {"p": 7} if odd == ":p" else None)
-                found.append(set(leaf.value))
+                results.append(set(leaf.value))
             except MdtError as error:
-                found.append(type(error))
-        assert found[0] == found[1]
+                results.append(type(error))
+        assert results[0] == results[1]
 
 
-def test_text_and_dates_in_a_long_list_are_read_as_values_of_the_column():
+def test_strings_in_a_long_list_are_converted_to_the_type_of_the_column_or_refused():
     days = [date(2024, 2, day) for day in range(1, 29)] * 5
     listed = ",".join(f"'{day}'" for day in days)
     assert parse_where(f"d in ({listed})", SCHEMA) == Leaf("d", "in", tuple(days))
@@ -81,11 +81,11 @@ def test_text_and_dates_in_a_long_list_are_read_as_values_of_the_column():
 
 
 @pytest.mark.parametrize("before", ["n not", "`in` ="])
-def test_brackets_after_another_word_are_no_list(before):
+def test_parentheses_after_anything_but_in_are_not_a_list(before):
     assert "list" not in _kinds(f"{before} ({LISTED})")
 
 
-def test_only_what_is_no_long_list_counts_as_text(monkeypatch):
+def test_long_lists_have_a_length_limit_of_their_own(monkeypatch):
     assert characters_besides_lists(f"n in ({LISTED}) or n in({LISTED})") == len("n in or n in")
     monkeypatch.setattr(mdt.filters.expression, "WHERE_BYTES_MAX", 100)
     assert parse_where(f"n in ({LISTED})", SCHEMA) == Leaf("n", "in", tuple(NUMBERS))
@@ -97,7 +97,9 @@ def test_only_what_is_no_long_list_counts_as_text(monkeypatch):
 
 
 @pytest.mark.parametrize(("column", "values"), [("n", NUMBERS), ("id", TEXTS)])
-def test_more_literals_than_are_taken_are_refused_and_not_made(monkeypatch, column, values):
+def test_a_list_with_too_many_literals_is_refused_without_parsing_the_rest(
+    monkeypatch, column, values
+):
     for module in (mdt.filters.sql, mdt.filters.tokens):
         monkeypatch.setattr(module, "LITERALS_MAX", 150)
     listed = f"({','.join(map(repr, values))})"

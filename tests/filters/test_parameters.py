@@ -1,5 +1,5 @@
-"""Parameters of filters and values in lists of tests: of Python, NumPy, pandas, polars and Arrow,
-never text of the filter.
+"""Parameters of filters, and values in lists of tests, from Python, NumPy, pandas, polars and
+Arrow. They are never parsed as SQL.
 """
 
 import enum
@@ -101,14 +101,16 @@ class Size(enum.IntEnum):
         ("d", np.datetime64("2024-02"), date(2024, 2, 1)),
     ],
 )
-def test_a_value_is_the_plain_one_in_parameters_and_in_lists_of_tests(column, given, plain):
+def test_values_of_other_libraries_equal_python_values_in_parameters_and_lists_of_tests(
+    column, given, plain
+):
     expected = Leaf(column, "=", plain)
-    for found in (
+    for leaf in (
         parse_where(f"{column} = :x", SCHEMA, {"x": given}),
         parse_where([(column, "=", given)], SCHEMA),
     ):
-        assert found == expected
-        assert isinstance(found, Leaf) and type(found.value) is type(plain)
+        assert leaf == expected
+        assert isinstance(leaf, Leaf) and type(leaf.value) is type(plain)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_a_value_is_the_plain_one_in_parameters_and_in_lists_of_tests(column, gi
         ("n in (0, :ids, 3)", "in", (0, 1, 2, 3)),
     ],
 )
-def test_a_list_of_values_is_for_in(given, where, op, expected):
+def test_sequences_of_all_libraries_are_accepted_after_in(given, where, op, expected):
     assert parse_where(where, SCHEMA, {"ids": given}) == Leaf("n", op, expected)
     assert parse_where([("n", "in", given)], SCHEMA) == Leaf("n", "in", (1, 2))
 
@@ -157,22 +159,22 @@ DAYS = np.array(["2024-02-29", "NaT"], "M8[D]")
         ("ts", pd.Series([pd.Timestamp(NOON)]), (NOON,)),
     ],
 )
-def test_sets_empty_lists_and_lists_of_dates_and_moments_are_lists(column, given, expected):
+def test_sets_and_empty_and_temporal_sequences_are_accepted_after_in(column, given, expected):
     assert parse_where(f"{column} in :x", SCHEMA, {"x": given}) == Leaf(column, "in", expected)
 
 
 @pytest.mark.parametrize(
     "given", [math.nan, np.float64("nan"), Decimal("NaN"), Decimal("sNaN"), pa.scalar(math.nan)]
 )
-def test_nan_is_a_value_and_no_null(given):
-    found = parse_where("f = :x", SCHEMA, {"x": given}).value
-    assert isinstance(found, float) and math.isnan(found)
+def test_nan_is_a_value_and_not_null(given):
+    value = parse_where("f = :x", SCHEMA, {"x": given}).value
+    assert isinstance(value, float) and math.isnan(value)
 
 
 @pytest.mark.parametrize(
     "text", ["x' or '1' = '1", "\\", "'", '"', "--", ":y", "%", "null", "; drop table t"]
 )
-def test_a_value_is_never_sql(text):
+def test_a_string_value_is_not_parsed_as_sql(text):
     assert parse_where("id = :x", SCHEMA, {"x": text}) == Leaf("id", "=", text)
 
 
@@ -189,13 +191,13 @@ def test_a_value_is_never_sql(text):
         ("n = cast(:text as tinyint)", Leaf("n", "=", 44)),
     ],
 )
-def test_parameters_stand_wherever_literals_do(where, expected):
+def test_parameters_are_accepted_wherever_literals_are(where, expected):
     values = {"low": 1, "high": 9, "part": "a%", "no": None, "text": "44"}
-    named = re.findall("(?<!'):([a-z]+)", where)
-    assert parse_where(where, SCHEMA, {name: values[name] for name in named}) == expected
+    parameter_names = re.findall("(?<!'):([a-z]+)", where)
+    assert parse_where(where, SCHEMA, {name: values[name] for name in parameter_names}) == expected
 
 
-def refused(where, params):
+def error_text(where, params):
     with pytest.raises(Invalid) as caught:
         parse_where(where, SCHEMA, params)
     return str(caught.value)
@@ -220,8 +222,8 @@ def refused(where, params):
         ("n = :", {}, "name of a parameter is missing"),
     ],
 )
-def test_a_parameter_that_is_missing_or_left_over_is_invalid_and_named(where, params, says):
-    assert says in refused(where, params)
+def test_a_missing_or_unused_parameter_is_refused_by_name(where, params, says):
+    assert says in error_text(where, params)
 
 
 @pytest.mark.parametrize(
@@ -252,23 +254,23 @@ def test_a_parameter_that_is_missing_or_left_over_is_invalid_and_named(where, pa
         ("n in :x", pd.DataFrame({"a": [1]}), ":x cannot be used"),
     ],
 )
-def test_a_parameter_that_is_no_value_is_invalid_and_named(where, x, says):
-    assert says in refused(where, {"x": x})
+def test_an_unsupported_parameter_value_is_refused(where, x, says):
+    assert says in error_text(where, {"x": x})
 
 
-def test_a_scan_takes_parameters():
+def test_a_scan_accepts_parameters():
     moments = [datetime(2024, 2, day, tzinfo=timezone(timedelta(hours=1))) for day in range(1, 10)]
     rows = pa.table({"id": [f"k{n}" for n in range(9)], "n": range(9), "ts": moments})
     table = mdt.create(MemoryStorage(), rows.schema, key=["id"])
     table.bulk_insert(rows)
 
-    def found(where, **params):
+    def matching(where, **params):
         return table.scan(where, ["n"], params=params).to_arrow()["n"].to_pylist()
 
     ids = np.array(["k3", "k5", "kx"])
-    assert found("id in :ids and ts > :since", ids=ids, since=moments[3]) == [5]
-    assert found("id = :id", id="k4") == [4]
-    assert found("n >= :n", n=np.int64(6)) == [6, 7, 8]
+    assert matching("id in :ids and ts > :since", ids=ids, since=moments[3]) == [5]
+    assert matching("id = :id", id="k4") == [4]
+    assert matching("n >= :n", n=np.int64(6)) == [6, 7, 8]
     with pytest.raises(Invalid, match="does not use :n"):
         table.scan(params={"n": 1})
 
@@ -285,14 +287,14 @@ N, ID = pa.compute.field("n"), pa.compute.field("id")
         (pl.col("n") > 5, "pl.from_arrow"),
     ],
 )
-def test_an_expression_of_another_library_is_refused_with_how_to_say_it(expression, says):
+def test_an_expression_of_another_library_is_refused_with_an_equivalent(expression, says):
     with pytest.raises(mdt.Unsupported) as caught:
         parse_where(expression, SCHEMA)
     assert says in caught.value.hint
 
 
 @pytest.mark.parametrize("expression", [N > 4, (N <= 5) & (ID == "x"), (N == 5) | (ID != "y")])
-def test_what_the_hint_says_about_a_pyarrow_expression_is_a_filter_of_the_same_rows(expression):
+def test_the_suggested_filter_for_a_pyarrow_expression_selects_the_same_rows(expression):
     rows = pa.table({"n": [4, 5, 6], "id": ["x", "y", "x"]})
     with pytest.raises(mdt.Unsupported) as caught:
         parse_where(expression, rows.schema)

@@ -1,4 +1,4 @@
-"""Filters: what SQL text means, and how what has no meaning here is refused."""
+"""Filters as SQL text and as lists of tests: their meaning, and the errors of invalid ones."""
 
 import re
 from datetime import UTC, date, datetime
@@ -82,7 +82,7 @@ DAY, NOON = date(2024, 1, 2), datetime(2024, 1, 2, 12, tzinfo=UTC)
         ([("s", "is null")], "s", "is null", None),
     ],
 )
-def test_a_test_means(where, column, op, value):
+def test_a_single_test_is_parsed(where, column, op, value):
     assert parse_where(where, SCHEMA) == Leaf(column, op, value)
 
 
@@ -111,12 +111,12 @@ def test_a_test_means(where, column, op, value):
         ([("a", "=", 1), ("S", "IS  NULL", None)], And((Leaf("a", "=", 1), Leaf("s", "is null")))),
     ],
 )
-def test_a_filter_means(where, expected):
+def test_a_compound_filter_is_parsed(where, expected):
     assert parse_where(where, SCHEMA) == expected
 
 
-def caret_of(error):
-    """Return where the caret stands in a message of one line of SQL."""
+def caret_offset(error):
+    """Return the offset of the caret in the message about one line of SQL."""
     sql, caret = error.message.splitlines()[-2:]
     assert caret.strip() == "^" and "\x1b" not in str(error)
     return caret.index("^") - len(sql) + len(sql.lstrip())
@@ -161,11 +161,11 @@ def caret_of(error):
         ("endswith(s, 1)", Invalid, 12, "like needs a text column"),
     ],
 )
-def test_what_is_no_filter_is_refused_with_a_caret_at_the_place(where, kind, caret, says):
+def test_an_invalid_filter_is_refused_with_a_caret_at_its_position(where, kind, caret, says):
     with pytest.raises(kind) as caught:
         parse_where(where, SCHEMA)
     error = caught.value
-    assert caret in (None, caret_of(error)) and (error.hint or kind is Invalid)
+    assert caret in (None, caret_offset(error)) and (error.hint or kind is Invalid)
     assert says is None or re.search(says, str(error), re.DOTALL)
 
 
@@ -181,12 +181,12 @@ def test_what_is_no_filter_is_refused_with_a_caret_at_the_place(where, kind, car
         [("pricee", "=", 1)],
     ],
 )
-def test_what_only_looks_like_a_test_is_refused(where):
+def test_text_that_resembles_a_supported_test_is_refused(where):
     with pytest.raises((Unsupported, Invalid)):
         parse_where(where, SCHEMA)
 
 
-def test_a_name_that_differs_in_case_from_two_columns_is_refused():
+def test_a_column_name_that_matches_two_columns_in_another_case_is_refused():
     with pytest.raises(Invalid, match="ambiguous: Aa, aA"):
         parse_where("aa = 1", columns("Aa int64, aA int64"))
 
@@ -212,11 +212,11 @@ def test_a_name_that_differs_in_case_from_two_columns_is_refused():
         [("a", "=", "x")],
     ],
 )
-def test_a_literal_or_filter_that_cannot_be_compared_is_invalid(where):
+def test_incomparable_literals_and_malformed_filters_are_invalid(where):
     with pytest.raises(Invalid):
         parse_where(where, SCHEMA)
 
 
-def test_a_long_chain_is_no_deep_tree():
-    found = parse_where(" or ".join(f"a = {n}" for n in range(500)), SCHEMA)
-    assert found == Or(tuple(Leaf("a", "=", n) for n in range(500)))
+def test_a_long_chain_is_parsed_without_deep_nesting():
+    predicate = parse_where(" or ".join(f"a = {n}" for n in range(500)), SCHEMA)
+    assert predicate == Or(tuple(Leaf("a", "=", n) for n in range(500)))

@@ -1,5 +1,5 @@
-"""Comparisons of values at their edges: decimals that grow, rows that other tests leave out, casts,
-literals with a type, columns that are called like functions.
+"""Edge cases of comparisons: decimals with more digits, rows excluded by other conditions, casts,
+typed literals, columns named like functions.
 """
 
 import time
@@ -34,13 +34,13 @@ ROWS = pa.table(
 
 
 def matching(where, rows=ROWS, params=None):
-    found = bind(parse_where(where, rows.schema, params), rows.schema)(rows).to_pylist()
-    return found
+    is_match = bind(parse_where(where, rows.schema, params), rows.schema)(rows).to_pylist()
+    return is_match
 
 
 def values(text):
-    found = parse_expression(text, ROWS.schema)(ROWS).to_pylist()
-    return found
+    results = parse_expression(text, ROWS.schema)(ROWS).to_pylist()
+    return results
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def values(text):
         ("interval + 1", [2, 3, 4]),
     ],
 )
-def test_values_are_those_of_spark(text, expected):
+def test_expressions_have_the_values_of_spark(text, expected):
     assert values(text) == expected
 
 
@@ -92,11 +92,11 @@ def test_values_are_those_of_spark(text, expected):
         ("d < date'0001-01-02' + interval 1 month", [False] * 3),
     ],
 )
-def test_a_filter_means_what_sql_means(where, expected):
+def test_filters_match_the_same_rows_as_in_sql(where, expected):
     assert matching(where) == expected
 
 
-def test_columns_and_parameters_come_before_functions_of_their_name():
+def test_columns_and_parameters_take_precedence_over_functions_with_their_name():
     rows = pa.table({"d": [date(2000, 1, 1)], "CURRENT_DATE": [date(2000, 1, 1)]})
     assert matching("d = current_date", rows) == [True]
     assert matching("d < current_date()", rows) == [True]
@@ -119,18 +119,18 @@ def test_columns_and_parameters_come_before_functions_of_their_name():
         "i + 1 = 'x'",
     ],
 )
-def test_what_has_no_value_is_an_error_of_ours(where):
+def test_a_filter_that_cannot_be_evaluated_raises_an_error_of_ours(where):
     with pytest.raises(MdtError):
         matching(where)
 
 
-def test_no_text_takes_time_or_memory_out_of_proportion():
+def test_no_filter_takes_disproportionate_time_or_memory():
     text = "i"
     for _ in range(60):
         text = f"coalesce({text}, 1)"
-    began = time.process_time()
+    start_time = time.process_time()
     assert matching(f"{text} > 0") == [True] * 3
-    assert time.process_time() - began < 5
+    assert time.process_time() - start_time < 5
     text = "'a'"
     for _ in range(20):
         text = f"replace({text}, 'a', 'aaaaaaaaaa')"
@@ -142,9 +142,9 @@ def test_no_text_takes_time_or_memory_out_of_proportion():
         matching("upper(s) in :v", ROWS, {"v": [str(n) for n in range(2000)]})
 
 
-def test_a_function_of_somebodys_own_comes_before_ours():
+def test_a_user_function_takes_precedence_over_a_built_in_one():
     @mdt.function(columns=2, name="greatest")
-    def own(a, b):
+    def user_greatest(a, b):
         return pa.array([True] * len(a))
 
     try:
@@ -154,7 +154,7 @@ def test_a_function_of_somebodys_own_comes_before_ours():
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_rows_that_are_deleted_or_left_out_by_other_tests_are_not_evaluated(tmp_path, table_type):
+def test_deleted_rows_and_rows_excluded_by_other_conditions_are_not_evaluated(tmp_path, table_type):
     n = 20_000
     rows = pa.table(
         {

@@ -1,4 +1,4 @@
-"""Filters that compare values of a row: what they match, and what tables do with them."""
+"""Filters that compare computed values: the rows they match, and their use by tables."""
 
 import pickle
 from datetime import UTC, date, datetime
@@ -34,8 +34,8 @@ ROWS = pa.table(
 
 
 def ids(where, params=None):
-    found = parse_where(where, ROWS.schema, params)
-    return "".join(ROWS.filter(matches(found, ROWS))["id"].to_pylist())
+    predicate = parse_where(where, ROWS.schema, params)
+    return "".join(ROWS.filter(matches(predicate, ROWS))["id"].to_pylist())
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def ids(where, params=None):
         ("round(d) = 1", "a"),
     ],
 )
-def test_a_filter_matches_the_rows_that_sql_means(where, expected):
+def test_a_filter_matches_the_same_rows_as_in_sql(where, expected):
     params = {"more": 2, "most": 5} if ":more" in where else None
     assert ids(where, params) == expected
 
 
-def test_what_no_column_is_part_of_is_a_literal_that_indexes_understand():
+def test_an_expression_without_columns_becomes_a_literal_that_indexes_can_use():
     schema = ROWS.schema
     assert parse_where("day >= date_add(date'2024-01-31', 1)", schema) == Leaf(
         "day", ">=", date(2024, 2, 1)
@@ -94,15 +94,17 @@ def test_what_no_column_is_part_of_is_a_literal_that_indexes_understand():
     )
 
 
-def test_a_comparison_knows_its_columns_and_its_text_and_travels_to_tasks():
-    found = parse_where("i > 0 and (l + s.x) * 2 <= i", ROWS.schema)
-    assert columns(found) == {"i", "l", "s.x"}
-    compared = found.children[1]
+def test_a_comparison_has_its_columns_and_text_and_can_be_pickled():
+    predicate = parse_where("i > 0 and (l + s.x) * 2 <= i", ROWS.schema)
+    assert columns(predicate) == {"i", "l", "s.x"}
+    compared = predicate.children[1]
     assert isinstance(compared, Comparison)
     assert compared.text == "(l + s.x) * 2 <= i"
-    again = pickle.loads(pickle.dumps(found))
-    assert again == found
-    assert matches(negate(again), ROWS).to_pylist() == matches(negate(found), ROWS).to_pylist()
+    unpickled = pickle.loads(pickle.dumps(predicate))
+    assert unpickled == predicate
+    assert (
+        matches(negate(unpickled), ROWS).to_pylist() == matches(negate(predicate), ROWS).to_pylist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,13 +132,13 @@ def test_a_comparison_knows_its_columns_and_its_text_and_travels_to_tasks():
         ("sqrt(t) > 1", Invalid, "sqrt takes numbers"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_a_row_is_read(where, kind, why):
+def test_an_invalid_comparison_is_refused_before_rows_are_read(where, kind, why):
     with pytest.raises(kind) as caught:
         parse_where(where, ROWS.schema)
     assert why in str(caught.value)
 
 
-def test_now_is_the_same_in_all_tasks():
+def test_current_time_functions_become_literals_that_are_equal_in_all_tasks():
     text = with_fixed_time(
         "if(at < now(), current_timestamp, `now`) > current_date - interval 1 day", ["now"]
     )
@@ -146,11 +148,11 @@ def test_now_is_the_same_in_all_tasks():
     assert with_fixed_time("current_date = 1", ["current_date"]) == "current_date = 1"
     assert with_fixed_time("source.now > 'a") == "source.now > 'a"
     assert with_fixed_time("now()", at_us=1_000_001) == "timestamp'1970-01-01 00:00:01.000001'"
-    long = "now() || " * 1_000_000
-    assert with_fixed_time(long) is long
+    long_text = "now() || " * 1_000_000
+    assert with_fixed_time(long_text) is long_text
 
 
-def test_a_table_reads_counts_changes_and_deletes_by_values_of_a_row(tmp_path):
+def test_scans_counts_updates_and_deletes_accept_computed_values(tmp_path):
     table = mdt.create(tmp_path / "t", ROWS.schema, key="id", indexes=["bitmap(t)"])
     table.upsert(ROWS)
     assert sorted(table.scan("i < l").to_arrow()["id"].to_pylist()) == ["d"]

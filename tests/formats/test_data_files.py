@@ -1,4 +1,4 @@
-"""The files of a table as other formats see them."""
+"""The files of a table as they are published to other formats."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DELTA = DeltaLog()
 ON = {"mdt.formats": "hudi,delta", "mdt.services.auto": "false"}
 
 
-def test_changes_add_up_to_the_files_of_the_newest_state():
+def test_changes_of_all_commits_add_up_to_the_files_of_the_newest_snapshot():
     table = make(MemoryStorage(), MOR, "record", **ON)
-    draw, files = random.Random(3), {}
+    random_source, files = random.Random(3), {}
     for ts in range(1, 25):
-        table.upsert(rows(draw.sample(range(40), 6), ts, 1.0))
+        table.upsert(rows(random_source.sample(range(40), 6), ts, 1.0))
         if ts % 7 == 0:
             table.compact()
         if ts % 5 == 0:
@@ -37,18 +37,18 @@ def test_changes_add_up_to_the_files_of_the_newest_state():
     assert any(file.stats for file in files.values())
 
 
-def test_statistics_of_some_files_are_those_of_all_files():
+def test_statistics_of_selected_files_equal_those_taken_from_all_files():
     table = make(MemoryStorage(), MOR, "record", **ON)
     for ts in range(1, 40):
         table.upsert(rows(range(ts % 5, 20, 3), ts, ts / 2))
         if ts == 20:
             table.metadata.compact()
     snapshot, names = table.snapshot(), ["fare", "ts", "no such column"]
-    draw = np.random.default_rng(2)
+    random_source = np.random.default_rng(2)
     for count in (0, 1, 5, snapshot.numbered):
-        numbers = np.sort(draw.choice(snapshot.numbered, count, replace=False))
+        numbers = np.sort(random_source.choice(snapshot.numbered, count, replace=False))
         tables = snapshot.column_stats_of(names, numbers)
-        for name, found in zip(names[:2], tables, strict=False):
+        for name, stats in zip(names[:2], tables, strict=False):
             expected = snapshot.column_stats(name).take(numbers)
-            assert found.to_pylist() == expected.to_pylist()
+            assert stats.to_pylist() == expected.to_pylist()
         assert tables[2]["values"].null_count == count

@@ -1,4 +1,4 @@
-"""The Delta log that our commits keep: its readers see our rows after every commit and every crash."""
+"""The Delta log of our commits. Its readers see our rows after every commit and every crash."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_tables_without_other_formats_have_no_objects_of_them():
     assert not [name for name in names if name.startswith((LOG, TWINS))]
     base = next(name for name in names if name.endswith(".parquet"))
     first = pq.read_schema(pa.BufferReader(storage.read(base))).field(0)
-    assert not first.metadata, "no field ids"
+    assert not first.metadata, "columns have no field ids"
     assert table.formats().to_pylist() == [{"format": "hudi", "seq": 2, "behind": 0}]
 
 
 @pytest.mark.parametrize("damage", ["version", "lost version", "twin", "vector", "checkpoint"])
-def test_check_finds_damage_and_repair_derives_it_again(damage, monkeypatch):
+def test_check_reports_damage_and_repair_rebuilds_the_object(damage, monkeypatch):
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
     monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 3)
     storage, table = table_with_delta()
@@ -68,7 +68,7 @@ def test_check_finds_damage_and_repair_derives_it_again(damage, monkeypatch):
     assert_same_rows(storage)
 
 
-def test_check_finds_data_files_that_other_writers_of_the_format_leave(monkeypatch):
+def test_check_reports_data_files_left_by_other_writers_of_the_format(monkeypatch):
     monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 1)
     storage, table = table_with_delta()
     table.upsert(rows(range(4), 1, 1.0))
@@ -81,7 +81,7 @@ def test_check_finds_data_files_that_other_writers_of_the_format_leave(monkeypat
     assert table.check().ok
 
 
-def test_large_vectors_are_objects_that_go_with_the_states_that_need_them(monkeypatch):
+def test_large_vectors_are_objects_that_are_deleted_with_the_snapshots_that_need_them(monkeypatch):
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
     storage, table = table_with_delta()
     table.upsert(rows(range(20), 1, 1.0))
@@ -105,7 +105,7 @@ def test_large_vectors_are_objects_that_go_with_the_states_that_need_them(monkey
 
 @pytest.fixture
 def dirty(monkeypatch):
-    """A table with large vectors, of which states are gone, and its horizon."""
+    """A table with large vectors after a cleaning, and its horizon."""
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
     monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 4)
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
@@ -115,36 +115,36 @@ def dirty(monkeypatch):
     for ts in range(2, 12):
         table.upsert(rows([7 * ts % 120, 11 * ts % 60], ts, 1.0))
     table.clean(retain_commits=5)
-    assert {vector["storageType"] for vector in large(storage)} == {"u"}
+    assert {vector["storageType"] for vector in deletion_vectors(storage)} == {"u"}
     return storage, table, table.snapshot().retention.horizon
 
 
-def large(storage):
-    """Return the vectors of the files of the newest version."""
+def deletion_vectors(storage):
+    """Return the deletion vectors of the files of the newest version."""
     files = state(storage)[1]
     return [file["deletionVector"] for file in files if file.get("deletionVector")]
 
 
-def assert_every_version_is_read(storage, first):
+def assert_every_version_has_our_rows(storage, first):
     for seq in range(first, mdt.open(storage).snapshot().seq + 1):
         assert_same_rows(storage, seq)
 
 
-def test_the_large_vectors_of_a_commit_are_one_object(monkeypatch):
+def test_large_vectors_of_a_commit_are_stored_in_one_object(monkeypatch):
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
     storage, table = table_with_delta(**{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
     for first in range(0, 120, 40):
         table.bulk_insert(rows(range(first, first + 40), 1, 1.0))
     for ts in (2, 3):
         table.delete(rows(range(ts, 120, 5), ts, 1.0))
-    assert len(large(storage)) > 4
-    assert len({vector["pathOrInlineDv"] for vector in large(storage)}) == 1
+    assert len(deletion_vectors(storage)) > 4
+    assert len({vector["pathOrInlineDv"] for vector in deletion_vectors(storage)}) == 1
     paths = [info.path for info in storage.list(vectors.FOLDER)]
     assert [vectors.seq_of(path, table.definition.table_id) for path in paths] == [4, 5]
     assert_same_rows(storage)
 
 
-def test_objects_of_large_vectors_are_cut(monkeypatch):
+def test_large_vectors_beyond_the_object_size_are_stored_in_several_objects(monkeypatch):
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
     monkeypatch.setattr(vectors, "BASE_OBJECT_BYTES", 50)
     storage, table = table_with_delta(**{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
@@ -152,42 +152,42 @@ def test_objects_of_large_vectors_are_cut(monkeypatch):
         table.bulk_insert(rows(range(first, first + 40), 1, 1.0))
     table.delete(rows(range(0, 120, 5), 4, 1.0))
     table.delete(rows(range(1, 120, 5), 5, 1.0))
-    assert len({vector["pathOrInlineDv"] for vector in large(storage)}) > 1
+    assert len({vector["pathOrInlineDv"] for vector in deletion_vectors(storage)}) > 1
     assert_same_rows(storage)
     assert table.check().ok
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_vectors_of_versions_that_are_gone_are_mended_in_their_places(dirty, lost):
+def test_lost_or_damaged_vectors_of_expired_versions_are_repaired_in_place(dirty, lost):
     storage, table, horizon = dirty
-    old = next(info.path for info in storage.list(vectors.FOLDER))
-    assert vectors.seq_of(old, table.definition.table_id) < horizon
+    old_path = next(info.path for info in storage.list(vectors.FOLDER))
+    assert vectors.seq_of(old_path, table.definition.table_id) < horizon
     versions_before = {info.path: storage.read(info.path) for info in storage.list(LOG)}
     if lost:
-        storage.delete(old)
+        storage.delete(old_path)
     else:
-        storage.replace(old, storage.read(old)[:9] + b"?" + storage.read(old)[10:])
-    assert [problem.path for problem in table.check().problems] == [old]
+        storage.replace(old_path, storage.read(old_path)[:9] + b"?" + storage.read(old_path)[10:])
+    assert [problem.path for problem in table.check().problems] == [old_path]
     assert table.repair().ok and table.check().ok
     assert {path: storage.read(path) for path in versions_before} == versions_before
-    assert_every_version_is_read(storage, horizon)
+    assert_every_version_has_our_rows(storage, horizon)
 
 
-def test_a_log_without_the_places_of_its_vectors_begins_again(dirty):
+def test_a_log_that_lost_the_places_of_its_vectors_is_restarted_by_repair(dirty):
     storage, table, horizon = dirty
     storage.replace(log.checkpoint_path(horizon), b"PAR1")
     assert not table.check().ok
     assert table.repair().ok and table.check().ok
-    assert_every_version_is_read(storage, horizon)
+    assert_every_version_has_our_rows(storage, horizon)
     mdt.open(storage).upsert(rows(range(9), 99, 1.0))
-    assert_every_version_is_read(storage, horizon)
+    assert_every_version_has_our_rows(storage, horizon)
     mdt.open(storage).clean(retain_commits=1)
     assert_same_rows(storage)
     assert mdt.open(storage).check().ok
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbage", "another place", "another size"])
-def test_a_version_is_not_derived_from_damaged_places(dirty, damage):
+def test_no_version_is_derived_from_damaged_earlier_ones(dirty, damage):
     storage, table, horizon = dirty
     newest = table.snapshot().seq
     paths = [DELTA.path(seq) for seq in range(horizon, newest + 1)]
@@ -208,14 +208,14 @@ def test_a_version_is_not_derived_from_damaged_places(dirty, damage):
     assert mdt.repair(storage).ok
     mdt.open(storage).upsert(rows(range(60), 100, 1.0))
     assert mdt.open(storage).check().ok
-    assert_every_version_is_read(storage, horizon)
+    assert_every_version_has_our_rows(storage, horizon)
 
 
 PLACES = (".hoodie", vectors.FOLDER, f"{vectors.FOLDER}é", f"{vectors.FOLDER}{'0' * 25}", None)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_objects_stay_if_a_checkpoint_names_no_objects(dirty, place, monkeypatch):
+def test_objects_are_kept_if_a_checkpoint_has_invalid_paths_of_vectors(dirty, place, monkeypatch):
     storage, table, horizon = dirty
     path = log.checkpoint_path(horizon)
     files = pq.read_table(pa.BufferReader(storage.read(path))).to_pylist()
@@ -228,11 +228,11 @@ def test_objects_stay_if_a_checkpoint_names_no_objects(dirty, place, monkeypatch
     DELTA.expire(storage, horizon, table.definition.table_id)
     assert storage.list(vectors.FOLDER) == before
     assert table.repair().ok and table.check().ok
-    assert_every_version_is_read(storage, horizon)
+    assert_every_version_has_our_rows(storage, horizon)
 
 
 @pytest.mark.parametrize("offset", [0, -1, 1.0, True, 10**18, "1", None])
-def test_a_place_outside_of_an_object_is_refused(offset):
+def test_an_invalid_offset_of_a_vector_is_refused(offset):
     file = DataFile("a", "", 1, 9999, BitMap(range(1, 9999, 2)))
     stored = {**vectors.Vectors.from_files([file], "0" * 32, 7).descriptors["a"]}
     [sizes] = vectors.vectors_in_log([file])[1].values()
@@ -241,7 +241,7 @@ def test_a_place_outside_of_an_object_is_refused(offset):
 
 
 @pytest.mark.parametrize("limit", ["DELTA_CHECKPOINT_BYTES_MAX", "DELTA_CHECKPOINT_ROWS_MAX"])
-def test_a_checkpoint_that_needs_much_memory_is_not_read(dirty, limit, monkeypatch):
+def test_a_checkpoint_over_the_memory_limits_is_not_read(dirty, limit, monkeypatch):
     storage, _, horizon = dirty
     path = log.checkpoint_path(horizon)
     content = storage.read(path)
@@ -252,7 +252,7 @@ def test_a_checkpoint_that_needs_much_memory_is_not_read(dirty, limit, monkeypat
     assert not checkpoints.is_same_checkpoint(content, content)
 
 
-def test_long_texts_of_a_dictionary_are_not_repeated(monkeypatch):
+def test_a_checkpoint_that_expands_to_many_long_strings_is_read_up_to_the_limit(monkeypatch):
     action = {"path": "x" * (64 << 10)}
     forged = pa.table({"metaData": [{"schemaString": ""}] * 500, "add": [action] * 500})
     out = pa.BufferOutputStream()
@@ -263,26 +263,26 @@ def test_long_texts_of_a_dictionary_are_not_repeated(monkeypatch):
     monkeypatch.setattr(checkpoints, "_BATCH_BYTES", 1 << 20)
     sizes, iter_batches = [], pq.ParquetFile.iter_batches
 
-    def watched(*given, **named):
-        for batch in iter_batches(*given, **named):
+    def record_batch_sizes(*arguments, **keywords):
+        for batch in iter_batches(*arguments, **keywords):
             sizes.append(batch.nbytes)
             yield batch
 
-    with patch.object(pq.ParquetFile, "iter_batches", watched):
+    with patch.object(pq.ParquetFile, "iter_batches", record_batch_sizes):
         assert not checkpoints.is_same_checkpoint(content, content)
     assert 3 << 20 < sum(sizes) < 6 << 20
 
 
-def test_the_blocks_of_a_commit_and_partition_are_one_twin_beside_no_data_files():
+def test_the_log_blocks_of_a_commit_and_partition_share_one_twin_file():
     storage, table = table_with_delta(**{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
     table.bulk_insert(rows(range(40), 1, 1.0))
     table.bulk_insert(rows(range(40, 80), 1, 1.0))
     groups = table.snapshot().file_groups.count
     before = {info.path for info in storage.list("")}
     table.upsert(rows(range(0, 80, 2), 2, 2.0))
-    new = {info.path for info in storage.list("")} - before
-    twins = [path for path in new if path.startswith(TWINS)]
-    logs = [path for path in new if ".log." in path]
+    new_paths = {info.path for info in storage.list("")} - before
+    twins = [path for path in new_paths if path.startswith(TWINS)]
+    logs = [path for path in new_paths if ".log." in path]
     assert groups == 4 and len(logs) == 2 and len(twins) == 1
     twin = pq.read_table(pa.BufferReader(storage.read(twins[0])))
     blocks = table.scan("ts = 2").to_arrow()
@@ -291,7 +291,7 @@ def test_the_blocks_of_a_commit_and_partition_are_one_twin_beside_no_data_files(
     assert_same_rows(storage)
 
 
-def test_a_checkpoint_lets_readers_begin_later_and_older_versions_expire(monkeypatch):
+def test_readers_begin_at_a_checkpoint_and_older_versions_expire(monkeypatch):
     monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 4)
     storage, table = table_with_delta()
     for ts in range(1, 11):
@@ -306,7 +306,7 @@ def test_a_checkpoint_lets_readers_begin_later_and_older_versions_expire(monkeyp
         assert_same_rows(storage, seq)
 
 
-def test_formats_include_hudi():
+def test_the_formats_of_a_table_must_include_hudi():
     schema = pa.schema({"id": pa.string()})
     for formats, text in ((["delta"], "every table has the format hudi"), (["orc"], "mdt.formats")):
         with pytest.raises(mdt.Invalid, match=text):
@@ -320,7 +320,7 @@ LIES = ("[[2097152,1]]", "[[1048576,2]]", "[[2097152.,2]", "[[2097152,0]]", "[[2
 
 
 @pytest.mark.parametrize("blocks", LIES)
-def test_a_twin_whose_footer_lies_is_refused(blocks):
+def test_a_twin_with_a_forged_list_of_blocks_is_refused(blocks):
     storage, table = table_with_delta()
     table.upsert(rows([2, 4, 6], 1, 1.0))
     table.upsert(rows([2, 4], 2, 1.0))
@@ -331,11 +331,11 @@ def test_a_twin_whose_footer_lies_is_refused(blocks):
     logs = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == LOG_KIND]
     with pytest.raises(mdt.Corrupt, match="a twin has no list of blocks.*checksum"):
         keeping.twins_of(Metadata(storage)).find(snapshot, logs.tolist())
-    assert_refused_with_any_checksum(storage, snapshot, logs)
+    assert_refused_with_valid_checksum(storage, snapshot, logs)
 
 
 @pytest.mark.parametrize("text", [b"[]", b'{"id":7}', b'{"id":"00"}', b"[" * 10_000])
-def test_a_twin_whose_statistics_lie_is_refused(text, monkeypatch):
+def test_a_twin_with_forged_statistics_is_refused(text, monkeypatch):
     storage, table = table_with_delta()
     table.upsert(rows([2, 4, 6], 1, 1.0))
     compact = twins._compact
@@ -344,10 +344,10 @@ def test_a_twin_whose_statistics_lie_is_refused(text, monkeypatch):
     table.upsert(rows([2, 4], 2, 1.0))
     snapshot = table.snapshot()
     logs = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == LOG_KIND]
-    assert_refused_with_any_checksum(storage, snapshot, logs)
+    assert_refused_with_valid_checksum(storage, snapshot, logs)
 
 
-def assert_refused_with_any_checksum(storage, snapshot, logs):
+def assert_refused_with_valid_checksum(storage, snapshot, logs):
     as_stored = patch.object(twins, "_crc", lambda entries: entries["mdt.crc"])
     with as_stored, pytest.raises(mdt.Corrupt, match="a twin has no list of blocks"):
         keeping.twins_of(Metadata(storage)).find(snapshot, logs.tolist())
@@ -363,26 +363,26 @@ def test_twins_have_bounds_of_all_their_rows():
         "nullCount": {"id": 0, "ts": 0, "fare": 0},
     }
     twin = oldest_twin(storage)
-    assert_has(twin, expected)
+    assert_has_stats(twin, expected)
     mdt.open(storage).upsert(rows([4], 8, 9.5))
     mdt.open(storage).delete(rows([8], 9, 1.0))
     twin = oldest_twin(storage)
-    assert_has(twin, expected)
+    assert_has_stats(twin, expected)
     assert twin["deletionVector"]["cardinality"] == 2
 
 
 def oldest_twin(storage):
-    """Return the action that adds the oldest twin."""
+    """Return the add action of the oldest twin."""
     files = [file for file in state(storage)[1] if TWINS in file["path"]]
     return min(files, key=lambda file: file["path"])
 
 
-def assert_has(file, bounds):
+def assert_has_stats(file, bounds):
     stats = json.loads(file["stats"])
     assert {name: stats[name] for name in bounds} == bounds
 
 
-def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):
+def test_a_checkpoint_is_advanced_only_from_an_intact_one_and_else_rebuilt(monkeypatch):
     monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 2)
     storage, table = table_with_delta()
     for ts in range(1, 4):
@@ -407,10 +407,10 @@ def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):
     storage.delete(path)
     storage.delete(DELTA.path(1))
     keeping.put_start(metadata, DELTA, 3, newest)
-    assert storage.size(path) is None, "a version is missing"
+    assert storage.size(path) is None, "no checkpoint is written if a version is missing"
 
 
-def test_a_checkpoint_keeps_the_bounds_of_dropped_columns(monkeypatch):
+def test_a_new_table_has_an_empty_version_0_and_a_hint(monkeypatch):
     monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 2)
     storage, table = table_with_delta()
     table.upsert(rows(range(3), 1, 1.0))
@@ -442,7 +442,7 @@ POINTERS = (
 
 
 @pytest.mark.parametrize("pointer", POINTERS, ids=range(len(POINTERS)))
-def test_a_damaged_pointer_is_reported_and_removed(pointer):
+def test_a_damaged_checkpoint_pointer_is_reported_and_repaired(pointer):
     storage, table = table_with_delta()
     table.upsert(rows(range(3), 1, 1.0))
     storage.replace(log.POINTER, pointer)
@@ -462,7 +462,7 @@ def test_a_deeply_nested_version_of_another_writer_is_refused(deep):
 
 
 @pytest.mark.parametrize("part", ["", ".0000000001.0000000001", "." + "a" * 8])
-def test_check_finds_checkpoints_of_other_programs(part):
+def test_check_reports_and_repair_removes_checkpoints_of_other_programs(part):
     storage, table = table_with_delta()
     for ts in range(1, 4):
         table.upsert(rows(range(3), ts, 1.0))

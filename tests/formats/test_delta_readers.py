@@ -1,4 +1,4 @@
-"""Delta's readers that others wrote, delta-rs and polars, beside our scans."""
+"""The rows of delta-rs and polars compared with our scans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _table(path, schema, kind=MOR, **more):
     return mdt.create(storage, schema, ["id"], table_type=kind, **settings)
 
 
-def _assert_all_read(table, seq=None):
+def _assert_readers_agree(table, seq=None):
     expected = bag(table.scan(as_of=seq).to_arrow())
     readers = dict(others_rows(table.path.removeprefix("file://"), table.schema, seq))
     assert readers.keys() == {"delta-rs", "polars"}
@@ -40,19 +40,19 @@ def _assert_all_read(table, seq=None):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_values_of_every_type_are_equal_in_base_files_and_in_log_files(tmp_path, name):
+def test_delta_readers_return_the_values_of_every_type_from_base_and_log_files(tmp_path, name):
     type, values = COLUMNS[name]
     schema = pa.schema([("id", pa.int64()), ("v", type)])
     table = _table(tmp_path, schema)
     table.upsert(pa.table([range(len(values) + 1), [None, *values]], schema=schema))
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     table.upsert(pa.table([range(len(values)), values], schema=schema))
-    _assert_all_read(table)
+    _assert_readers_agree(table)
 
 
 @pytest.mark.parametrize("kind", [MOR, COW])
 @pytest.mark.parametrize("hive", [True, False])
-def test_partition_values_of_every_kind_are_read(tmp_path, kind, hive):
+def test_delta_readers_return_all_partition_values(tmp_path, kind, hive):
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64())])
     more = {"partition_by": ["city"], "ordering": "ts"}
     more["options"] = {"mdt.services.auto": False, "mdt.hive.style": hive}
@@ -65,15 +65,15 @@ def test_partition_values_of_every_kind_are_read(tmp_path, kind, hive):
         )
 
     table.upsert(rows(range(40), 1))
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     table.upsert(rows(range(0, 40, 3), 2))
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     table.delete(rows(range(0, 40, 4), 3))
     table.update_where({"ts": "ts + 1"}, "id < 20")
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     assert table.check().ok
-    found = polars.scan_delta(str(tmp_path)).filter(polars.col("city") == "x").collect()
-    assert sorted(found["id"]) == sorted(table.scan("city = 'x'").to_arrow()["id"].to_pylist())
+    filtered = polars.scan_delta(str(tmp_path)).filter(polars.col("city") == "x").collect()
+    assert sorted(filtered["id"]) == sorted(table.scan("city = 'x'").to_arrow()["id"].to_pylist())
 
 
 TYPED = {
@@ -84,7 +84,7 @@ TYPED = {
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_partition_columns_of_every_type_are_read(tmp_path, name):
+def test_delta_readers_return_partition_columns_of_every_type(tmp_path, name):
     type, values = TYPED[name]
     schema = pa.schema([("id", pa.int64()), ("p", type)])
     table = _table(tmp_path, schema, partition_by=["p"])
@@ -92,10 +92,10 @@ def test_partition_columns_of_every_type_are_read(tmp_path, name):
     rows = pa.table([numbers, [values[n % len(values)] for n in numbers]], schema=schema)
     table.upsert(rows)
     table.upsert(rows.slice(0, 5))
-    _assert_all_read(table)
+    _assert_readers_agree(table)
 
 
-def test_predicates_prune_files_and_lose_no_rows(tmp_path):
+def test_predicates_of_delta_readers_prune_files_and_lose_no_rows(tmp_path):
     schema = pa.schema(
         [
             ("id", pa.int64()),
@@ -124,8 +124,8 @@ def test_predicates_prune_files_and_lose_no_rows(tmp_path):
             assert scan.collect()["id"].to_list() == [n], column
         at = row["at"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         query = f"select id from t where at = timestamp '{at}' and id >= {n}"
-        found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute(query)
-        assert pa.table(found)["id"].to_pylist() == [n]
+        result = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute(query)
+        assert pa.table(result)["id"].to_pylist() == [n]
     actions = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True))
     ranges = zip(actions["min.id"].to_pylist(), actions["max.id"].to_pylist(), strict=True)
     assert sum(low is None or low <= 3 <= high for low, high in ranges) < len(actions) / 2
@@ -134,8 +134,10 @@ def test_predicates_prune_files_and_lose_no_rows(tmp_path):
 
 @pytest.mark.parametrize("text", ["0.0", "-0.0"])
 @pytest.mark.parametrize("operator", ["=", "<=", ">="])
-def test_a_filter_of_zero_finds_the_zeros_that_it_finds_without_pruning(tmp_path, text, operator):
-    """delta-rs 1.6 takes both zeros for equal, 1.5 does not."""
+def test_a_filter_on_zero_in_delta_rs_returns_the_same_rows_with_and_without_pruning(
+    tmp_path, text, operator
+):
+    """delta-rs 1.6 treats both zeros as equal, 1.5 does not."""
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
     options = {"mdt.small.file.bytes": 0, "mdt.services.auto": False}
     table = _table(tmp_path, schema, options=options)
@@ -144,24 +146,24 @@ def test_a_filter_of_zero_finds_the_zeros_that_it_finds_without_pruning(tmp_path
             pa.table([[10 * number + n for n in range(len(values))], values], schema=schema)
         )
     condition = f"x {operator} cast('{text}' as double)"
-    found = []
+    results = []
     for query in (f"select id from t where {condition}", f"select id, {condition} hit from t"):
         delta = deltalake.DeltaTable(str(tmp_path))
-        found.append(pa.table(deltalake.QueryBuilder().register("t", delta).execute(query)))
-    filtered, tested = found
+        results.append(pa.table(deltalake.QueryBuilder().register("t", delta).execute(query)))
+    filtered, tested = results
     expected = tested.filter(tested["hit"])["id"].to_pylist()
     assert expected and sorted(filtered["id"].to_pylist()) == sorted(expected)
 
 
-def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
+def test_counts_and_extremes_of_delta_readers_ignore_deleted_rows(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
     table = _table(tmp_path, schema)
     table.upsert(pa.table([range(100), range(100)], schema=schema))
     table.delete(pa.table([[0, 99, 50]], names=["id"]))
     table.upsert(pa.table([[1, 98], [7, 7]], schema=schema))
     query = "select count(*) n, count(x) c, min(x) low, max(x) high, sum(x) s from t"
-    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
-    [row] = pa.table(found.execute(query)).to_pylist()
+    query_builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
+    [row] = pa.table(query_builder.execute(query)).to_pylist()
     x = table.scan().to_arrow()["x"].to_pylist()
     expected = {"n": 97, "c": 97, "low": min(x), "high": max(x), "s": sum(x)}
     assert row == expected
@@ -173,28 +175,28 @@ def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
     assert scan.select(polars.len()).collect().item() == 97
 
 
-def test_every_retained_version_is_read_across_checkpoints_and_cleanings(tmp_path, monkeypatch):
+def test_every_retained_version_is_readable_across_checkpoints_and_cleanings(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 5)
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 64)
     schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
-    table, draw = _table(tmp_path, schema, ordering="ts"), np.random.default_rng(5)
+    table, random_source = _table(tmp_path, schema, ordering="ts"), np.random.default_rng(5)
     table.upsert(pa.table([range(5000), [0] * 5000], schema=schema))
     for ts in range(1, 14):
-        ids = draw.choice(5000, 200, replace=False)
+        ids = random_source.choice(5000, 200, replace=False)
         table.upsert(pa.table([ids, [ts] * 200], schema=schema))
     assert table.storage.list(vectors.FOLDER)
     for seq in range(1, table.snapshot().seq + 1):
-        _assert_all_read(table, seq)
+        _assert_readers_agree(table, seq)
     table.compact()
     table.clean(retain_commits=4)
     for seq in range(table.snapshot().retention.horizon, table.snapshot().seq + 1):
-        _assert_all_read(table, seq)
+        _assert_readers_agree(table, seq)
     with pytest.raises(Exception, match="log segment|version"):
         deltalake.DeltaTable(str(tmp_path), version=3)
 
 
 @pytest.mark.parametrize("kind", [MOR, COW])
-def test_a_log_that_begins_in_the_middle_of_a_history_is_read(tmp_path, kind):
+def test_a_log_that_begins_in_the_middle_of_a_history_is_readable(tmp_path, kind):
     schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
     table = _table(tmp_path, schema, kind, formats=["hudi"])
     for ts in range(3):
@@ -202,28 +204,28 @@ def test_a_log_that_begins_in_the_middle_of_a_history_is_read(tmp_path, kind):
     table.compact()
     begin = table.alter(formats=BOTH).seq
     assert begin > 3
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     table.upsert(pa.table([[1, 9], [7, 7]], schema=schema))
-    _assert_all_read(table)
-    _assert_all_read(table, begin)
+    _assert_readers_agree(table)
+    _assert_readers_agree(table, begin)
     table.alter(formats=["hudi"])
     with pytest.raises(Exception, match="No files in log"):
         deltalake.DeltaTable(str(tmp_path))
     table.compact()
     table.alter(formats=BOTH)
-    _assert_all_read(table)
+    _assert_readers_agree(table)
 
 
-def test_new_columns_are_null_in_older_files(tmp_path):
+def test_a_new_column_is_null_in_older_files(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
     table = _table(tmp_path, schema)
     table.upsert(pa.table([[1, 2, 3], [{"a": 1}, None, {"a": 3}]], schema=schema))
     table.alter(add={"note": pa.string()})
     table.upsert([{"id": 2, "s": {"a": 7}, "note": "new"}, {"id": 4, "s": None, "note": "x"}])
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     table.alter(drop=["note"])
     table.upsert([{"id": 3, "s": {"a": 9}}])
-    _assert_all_read(table)
+    _assert_readers_agree(table)
 
 
 def test_a_new_field_of_a_struct_is_null_in_older_files(tmp_path):
@@ -232,7 +234,7 @@ def test_a_new_field_of_a_struct_is_null_in_older_files(tmp_path):
     table.upsert(pa.table([[1, 2, 3], [{"a": 1}, None, {"a": 3}]], schema=schema))
     table.alter(add={"s.b": pa.string()})
     table.upsert([{"id": 2, "s": {"a": 7, "b": "new"}}])
-    _assert_all_read(table)
+    _assert_readers_agree(table)
 
 
 def _rows(*ids):
@@ -255,7 +257,7 @@ REFUSED = {
     "more columns": lambda other: other.alter.add_columns([deltalake.Field("n", _LONG)]),
     "properties": lambda other: other.alter.set_table_properties({"delta.appendOnly": "true"}),
 }
-"""Works of other programs that the log refuses."""
+"""Operations of other programs that the log refuses."""
 _LONG = deltalake.schema.PrimitiveType("long")
 
 
@@ -263,8 +265,8 @@ def _vacuum(other, *, full):
     other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
 
 
-def _history(path):
-    """Return a table with updates of several commits."""
+def _create_updated_table(path):
+    """Return a table with updates in several commits."""
     table = _table(path, pa.schema([("id", pa.int64()), ("ts", pa.int64())]))
     for ts in range(3):
         table.upsert(_rows(1, 2, ts + 3))
@@ -273,31 +275,31 @@ def _history(path):
 
 @pytest.mark.parametrize("work", REFUSED)
 def test_writes_and_maintenance_of_other_programs_are_refused(tmp_path, work):
-    table = _history(tmp_path)
+    table = _create_updated_table(tmp_path)
     before = {(info.path, info.size) for info in table.storage.list("")}
     with pytest.raises(Exception, match="mdt-derived|[Uu]nsupported"):
         REFUSED[work](deltalake.DeltaTable(str(tmp_path)))
     assert {(info.path, info.size) for info in table.storage.list("")} == before
     table.upsert(_rows(1))
-    _assert_all_read(table)
+    _assert_readers_agree(table)
 
 
 @pytest.mark.parametrize("work", ["create_checkpoint", "cleanup_metadata", "repair"])
-def test_other_maintenance_removes_no_file(tmp_path, work):
-    table = _history(tmp_path)
+def test_further_maintenance_of_other_programs_removes_no_file(tmp_path, work):
+    table = _create_updated_table(tmp_path)
     before = {(info.path, info.size) for info in table.storage.list("")}
     with suppress(Exception):
         getattr(deltalake.DeltaTable(str(tmp_path)), work)()
     assert before <= {(info.path, info.size) for info in table.storage.list("")}
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     table.upsert(_rows(1))
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     assert table.repair().ok
-    _assert_all_read(table)
+    _assert_readers_agree(table)
 
 
-def test_a_compaction_of_one_file_group_leaves_other_rows_of_a_twin(tmp_path):
-    """The log file that goes has deleted rows only, so the twin of its commit stays as it was."""
+def test_compacting_one_file_group_keeps_the_rows_of_other_groups_in_a_twin(tmp_path):
+    """The replaced log file has deleted rows only, so the twin of its commit is unchanged."""
     schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
     options = {"mdt.services.auto": False, "hoodie.parquet.small.file.limit": 0}
     table = _table(tmp_path, schema, options=options)
@@ -306,7 +308,7 @@ def test_a_compaction_of_one_file_group_leaves_other_rows_of_a_twin(tmp_path):
     table.upsert([{"id": "a", "n": 2}, {"id": "b", "n": 2}])
     table.upsert([{"id": "a", "n": 3}])
     assert table.compact(strategy="log_files", budget_bytes=1).files_written == 1
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     table.upsert([{"id": "b", "n": 4}])
-    _assert_all_read(table)
+    _assert_readers_agree(table)
     assert table.check().ok

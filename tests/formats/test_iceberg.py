@@ -1,4 +1,4 @@
-"""The Iceberg metadata that our commits keep: what the specification requires, and damage."""
+"""The Iceberg metadata of our commits: requirements of the specification, and damage."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from mdt.testing.slow import CountingStorage
 
 VIEW = VIEWS["iceberg"]
 PATH = VIEW.form.path
-"""Returns the path of a version."""
+"""Function from a version to its path."""
 
 
 def names(storage, part):
-    """Return the objects of the metadata directory whose names have a part."""
+    """Return the objects of the metadata directory that have this part in their names."""
     return [info.path for info in storage.list(FOLDER) if part in info.path]
 
 
@@ -56,14 +56,14 @@ def test_snapshots_have_the_numbers_and_instants_of_commits():
     assert operations[3:] == ["delete", "replace"]
 
 
-def test_times_do_not_go_back_if_a_commit_began_before_the_last_one():
-    """Iceberg on Spark does not read a table whose times go back by more than a minute."""
+def test_timestamps_ascend_even_if_a_commit_began_before_the_last_one():
+    """Iceberg on Spark does not read a table whose timestamps decrease by more than a minute."""
     storage, table = VIEW.table()
     table.upsert(rows(range(4), 1, 1.0))
     table.upsert(rows(range(1, 4, 2), 2, 1.0))
     compact_while_another_commits(storage)
     instants = mdt.open(storage).history()["instant"].to_pylist()
-    assert instants[4] < instants[3], "the compaction began first"
+    assert instants[4] < instants[3], "the compaction began before the upsert"
     metadata = metadata_of(storage, 4)
     for entries in ("snapshots", "snapshot-log", "metadata-log"):
         times = [entry["timestamp-ms"] for entry in metadata[entries]]
@@ -71,14 +71,14 @@ def test_times_do_not_go_back_if_a_commit_began_before_the_last_one():
     assert mdt.open(storage).check().ok
 
 
-def test_row_ids_stay_until_a_row_is_written_again():
+def test_row_ids_are_kept_until_a_row_is_rewritten():
     storage, table = VIEW.table()
     table.upsert(rows(range(6), 1, 1.0))
 
     def first_ids():
         metadata = metadata_of(storage, newest_version(storage))
-        found = files_of(storage, metadata, metadata["snapshots"][-1])
-        return {file["file_path"]: file["first_row_id"] for file, _ in found}
+        files = files_of(storage, metadata, metadata["snapshots"][-1])
+        return {file["file_path"]: file["first_row_id"] for file, _ in files}
 
     before = first_ids()
     table.upsert(rows([1, 2], 2, 1.0))
@@ -89,8 +89,8 @@ def test_row_ids_stay_until_a_row_is_written_again():
     assert metadata_of(storage, 3)["next-row-id"] == 10
 
 
-def test_vectors_are_in_the_order_of_manifests():
-    """DuckDB 1.5 takes some for the vectors of other files otherwise."""
+def test_deletion_vectors_are_in_the_order_of_manifests():
+    """In another order, DuckDB 1.5 applies some of them to other files."""
     storage, table = VIEW.table(**{"mdt.small.file.bytes": 0})
     for n in range(0, 32, 4):
         table.insert(rows([n, n + 2], 1, 1.0))
@@ -98,22 +98,22 @@ def test_vectors_are_in_the_order_of_manifests():
     VIEW.assert_same_rows(storage)
 
 
-def test_the_totals_of_summaries_are_those_of_the_files():
+def test_totals_in_snapshot_summaries_are_those_of_the_files():
     storage, table = VIEW.table()
-    draw = random.Random(2)
+    random_source = random.Random(2)
     for ts in range(1, 12):
-        table.upsert(rows(draw.sample(range(30), 6), ts, 1.0))
+        table.upsert(rows(random_source.sample(range(30), 6), ts, 1.0))
         if ts % 5 == 0:
             table.compact()
     metadata = metadata_of(storage, newest_version(storage))
     for snapshot in metadata["snapshots"]:
         files = list(files_of(storage, metadata, snapshot))
-        dead = [len(vector) for _, vector in files if vector]
+        deleted_counts = [len(vector) for _, vector in files if vector]
         assert {name: int(snapshot["summary"][name]) for name in versions.TOTALS} == {
             "total-data-files": len(files),
-            "total-delete-files": len(dead),
+            "total-delete-files": len(deleted_counts),
             "total-records": sum(file["record_count"] for file, _ in files),
-            "total-position-deletes": sum(dead),
+            "total-position-deletes": sum(deleted_counts),
         }
 
 
@@ -126,26 +126,26 @@ def test_a_commit_rewrites_only_the_manifests_of_its_file_groups(monkeypatch):
     before = set(names(storage, ""))
     assert len(names(storage, f"{FOLDER}/{table.snapshot().seq}-deletes-")) > 5
     table.upsert(rows([4], 3, 1.0))
-    new = [path.rpartition("/")[2] for path in names(storage, "") if path not in before]
+    new_names = [path.rpartition("/")[2] for path in names(storage, "") if path not in before]
     parts = ["-data-", "-deletes-", "-vectors-", "snap-", ".metadata.json"]
-    assert [sum(part in name for name in new) for part in parts] == [1, 1, 1, 1, 1]
+    assert [sum(part in name for name in new_names) for part in parts] == [1, 1, 1, 1, 1]
     VIEW.assert_same_rows(storage)
     assert table.check().ok
 
 
 @pytest.mark.parametrize("kind", [MOR, COW])
-def test_histories_with_cut_manifests_are_read_and_checked(kind, monkeypatch):
+def test_histories_with_split_manifests_are_readable_and_pass_the_check(kind, monkeypatch):
     monkeypatch.setattr(tree, "FILES_MAX", {0: 3, 1: 2})
     options = {"mdt.max.file.bytes": 2048, "mdt.small.file.bytes": 0}
     storage, table = VIEW.table(kind, **options)
-    draw = random.Random(5)
+    random_source = random.Random(5)
     for ts in range(1, 16):
-        table.upsert(rows(draw.sample(range(200), 60), ts, 1.0))
-        if draw.random() < 0.3:
+        table.upsert(rows(random_source.sample(range(200), 60), ts, 1.0))
+        if random_source.random() < 0.3:
             table.delete_where(f"ts < {ts - 6}")
-        if draw.random() < 0.2:
+        if random_source.random() < 0.2:
             table.compact()
-        if draw.random() < 0.2:
+        if random_source.random() < 0.2:
             table.clean(retain_commits=4)
         VIEW.assert_same_rows(storage)
     for seq in range(table.snapshot().retention.horizon, table.snapshot().seq + 1):
@@ -153,7 +153,7 @@ def test_histories_with_cut_manifests_are_read_and_checked(kind, monkeypatch):
     assert table.check().ok
 
 
-def test_a_tree_finds_every_file_after_its_first_manifests_have_ended(monkeypatch):
+def test_a_manifest_tree_finds_every_file_after_its_first_manifests_are_removed(monkeypatch):
     monkeypatch.setattr(tree, "FILES_MAX", {manifests.DATA: 4})
     paths = sorted((f"f{n}_0.parquet" for n in range(20)), key=manifests.key_of)
     entries = [manifests.Entry(manifests.key_of(path), path, 1, 1, (), b"") for path in paths]
@@ -180,7 +180,7 @@ DAMAGES = ("version", "list", "data", "deletes", "vectors", "hint")
 @pytest.mark.parametrize("loses", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("cleans", [False, True])
-def test_check_finds_damage_and_repair_makes_the_objects_again(damage, loses, cleans):
+def test_check_reports_damage_and_repair_rebuilds_the_objects(damage, loses, cleans):
     storage, table = VIEW.table()
     table.upsert(rows(range(20), 1, 1.0))
     for ts in range(2, 6):
@@ -247,7 +247,7 @@ FORGED = (
 
 
 @pytest.mark.parametrize("change", FORGED)
-def test_a_forged_version_with_a_checksum_is_refused(change):
+def test_a_forged_version_with_a_valid_checksum_is_refused(change):
     storage, table = VIEW.table()
     table.upsert(rows(range(20), 1, 1.0))
     metadata = versions.decode(storage.read(PATH(1)))
@@ -260,28 +260,30 @@ def test_a_forged_version_with_a_checksum_is_refused(change):
 
 
 @pytest.mark.parametrize("part", ["snap-", "-data-", "-deletes-"])
-def test_forged_manifests_with_a_checksum_are_damage_and_nothing_else(part):
+def test_forged_manifests_with_a_valid_checksum_are_corrupt_or_decoded(part):
     storage, table = VIEW.table()
     table.upsert(rows(range(20), 1, 1.0))
     table.upsert(rows([1, 2], 2, 1.0))
-    draw = random.Random(part)
-    state, found = log._read(2, Earlier(storage, Recent(1 << 20))), Counter()
+    random_source = random.Random(part)
+    state, outcomes = log._read(2, Earlier(storage, Recent(1 << 20))), Counter()
     of_table = Table.from_metadata(state.metadata)
     [*_, path] = names(storage, part)
     original = storage.read(path)
     decode = manifests.decode_list if part == "snap-" else manifests.decode_manifest
     for _ in range(3000):
         content = bytearray(original)
-        for _ in range(draw.randrange(1, 4)):
-            content[draw.randrange(len(content))] = draw.choice([0, 1, 0x7F, 0x80, 0xFF])
-        content += b"\xff" * draw.choice([0, 0, 1, 40])
+        for _ in range(random_source.randrange(1, 4)):
+            content[random_source.randrange(len(content))] = random_source.choice(
+                [0, 1, 0x7F, 0x80, 0xFF]
+            )
+        content += b"\xff" * random_source.choice([0, 0, 1, 40])
         forged = f"{path.rpartition('-')[0]}-{zlib.crc32(content):08x}.avro"
         try:
             decode(forged, bytes(content), of_table)
-            found["decoded"] += 1
+            outcomes["decoded"] += 1
         except mdt.Corrupt:
-            found["damage"] += 1
-    assert found["damage"] > 100, found
+            outcomes["damage"] += 1
+    assert outcomes["damage"] > 100, outcomes
 
 
 @pytest.mark.parametrize("part", ["/v3.", "snap-3", "-data-", "-deletes-", ".puffin"])
@@ -295,11 +297,11 @@ def test_objects_of_forged_size_are_refused_before_they_are_read(part, tmp_path)
         with open(tmp_path / path, "r+b") as file:
             file.truncate(3 << 30)
     tracemalloc.start()
-    late = mdt.open(storage)
-    if part != ".puffin":  # which is written and not read
-        [warning, *_] = late.upsert(rows([2, 9], 9, 1.0)).warnings
+    reopened = mdt.open(storage)
+    if part != ".puffin":  # Puffin files are written but not read
+        [warning, *_] = reopened.upsert(rows([2, 9], 9, 1.0)).warnings
         assert "the object is too large" in warning
-    assert not late.check().ok
+    assert not reopened.check().ok
     assert mdt.repair(storage).ok
     assert tracemalloc.get_traced_memory()[1] < 200 << 20
     tracemalloc.stop()
@@ -309,20 +311,20 @@ def test_objects_of_forged_size_are_refused_before_they_are_read(part, tmp_path)
     assert mdt.open(storage).check().ok
 
 
-def test_a_fault_of_ours_is_not_reported_as_damage(monkeypatch):
+def test_a_programming_error_is_not_reported_as_damage(monkeypatch):
     _, table = VIEW.table()
     table.upsert(rows(range(4), 1, 1.0))
 
-    def fault(*_):
+    def raise_value_error(*_):
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr(versions, "followed", fault)
+    monkeypatch.setattr(versions, "followed", raise_value_error)
     with pytest.raises(ValueError, match="a fault of ours"):
         table.upsert(rows([1], 2, 1.0))
 
 
 @pytest.mark.parametrize("hint", [b"", b"x", b"9" * 40, b"-1", b"1" * (1 << 20), b"\xff"])
-def test_a_forged_hint_is_replaced(hint):
+def test_a_forged_version_hint_is_replaced(hint):
     storage, table = VIEW.table()
     table.upsert(rows(range(4), 1, 1.0))
     storage.replace(f"{FOLDER}/version-hint.text", hint)
@@ -336,7 +338,7 @@ def test_a_forged_hint_is_replaced(hint):
 @pytest.mark.parametrize(
     ("hint", "seq"), [(b"1", 1), (b"2", 2), (b"9", -1), (b"x", -1), (None, -1)]
 )
-def test_formats_are_as_new_as_the_hint(hint, seq):
+def test_formats_reports_the_version_in_the_hint(hint, seq):
     storage, table = VIEW.table()
     table.upsert(rows(range(4), 1, 1.0))
     table.upsert(rows([1], 2, 2.0))
@@ -371,7 +373,7 @@ def test_a_path_that_is_not_unicode_is_refused_before_anything_is_written(tmp_pa
     assert table.upsert([{"id": "a"}]).inserted == 1
 
 
-def test_old_versions_and_what_only_they_name_expire():
+def test_old_versions_and_objects_that_only_they_use_expire():
     storage, table = VIEW.table()
     for ts in range(1, 8):
         table.upsert(rows(range(4), ts, 1.0))
@@ -388,7 +390,7 @@ def test_old_versions_and_what_only_they_name_expire():
     VIEW.assert_same_rows(storage)
 
 
-def test_snapshots_beyond_a_number_are_in_older_versions_only(monkeypatch):
+def test_a_version_has_a_limited_number_of_snapshots(monkeypatch):
     monkeypatch.setattr(versions, "SNAPSHOTS_MAX", 3)
     storage, table = VIEW.table()
     for ts in range(1, 7):
@@ -398,19 +400,19 @@ def test_snapshots_beyond_a_number_are_in_older_versions_only(monkeypatch):
     assert table.check().ok
 
 
-def test_a_commit_puts_six_objects_in_three_rounds():
+def test_a_commit_writes_six_objects_in_three_rounds_of_requests():
     storage, table = VIEW.table(storage=CountingStorage(MemoryStorage()))
     table.upsert(rows(range(20), 1, 1.0))
     for ts in range(2, 5):
         table.upsert(rows(range(ts, ts + 4), ts, 1.0))
     storage.made.clear()
     table.upsert(rows(range(5, 9), 5, 1.0))
-    made = [(number, text.split()[0]) for number, text in storage.made if FOLDER in text]
-    puts = [number for number, name in made if name in ("put_if_absent", "replace")]
+    requests = [(number, text.split()[0]) for number, text in storage.made if FOLDER in text]
+    puts = [number for number, name in requests if name in ("put_if_absent", "replace")]
     assert (len(puts), len(set(puts))) == (6, 3), storage.made
 
 
-def test_a_table_can_be_made_where_another_was_discarded():
+def test_a_new_table_has_an_empty_version_0_and_a_hint():
     storage, table = VIEW.table()
     assert sorted(info.path for info in storage.list(FOLDER)) == [
         f"{FOLDER}/v0.metadata.json",

@@ -1,4 +1,4 @@
-"""Other formats that our commits keep: their readers see our rows after every commit and crash."""
+"""Other formats of our commits. Their readers see our rows after every commit and crash."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ both_types = pytest.mark.parametrize("kind", [MOR, COW])
 
 @pytest.fixture(params=VIEWS)
 def view(request):
-    """Each other format."""
+    """Each format other than Hudi."""
     return VIEWS[request.param]
 
 
 @both_types
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("name", ["delta", "delta with objects", "iceberg"])
-def test_its_readers_see_the_rows_of_every_commit_of_a_random_history(
-    name, kind, version, monkeypatch
-):
+def test_readers_see_the_rows_of_every_commit_of_a_random_history(name, kind, version, monkeypatch):
     view = VIEWS[name.partition(" ")[0]]
     if name not in VIEWS:  # large vectors and many checkpoints
         monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
@@ -50,7 +48,7 @@ def test_its_readers_see_the_rows_of_every_commit_of_a_random_history(
 
 @both_types
 @pytest.mark.parametrize("name", ["delta", "delta with objects", "iceberg"])
-def test_a_crash_at_any_change_of_a_commit_leaves_its_readers_behind_and_not_wrong(
+def test_after_a_crash_at_any_change_of_a_commit_readers_see_the_rows_before_or_after_it(
     name, kind, monkeypatch
 ):
     view = VIEWS[name.partition(" ")[0]]
@@ -68,10 +66,10 @@ def test_a_crash_at_any_change_of_a_commit_leaves_its_readers_behind_and_not_wro
         mdt.open(storage).upsert(rows([1, 2, 9], 50, 2.0))
 
     before = as_state(mdt.open(start()).scan().to_arrow())
-    assert_mended_after_each_crash(view, start, run, before)
+    assert_recovered_after_each_crash(view, start, run, before)
 
 
-def test_a_crash_at_any_change_of_a_cleaning_leaves_every_version_readable(view):
+def test_after_a_crash_at_any_change_of_a_cleaning_readers_see_all_rows(view):
     def start():
         storage, table = view.table()
         for ts in range(1, 5):
@@ -83,16 +81,16 @@ def test_a_crash_at_any_change_of_a_cleaning_leaves_every_version_readable(view)
         mdt.open(storage).clean(retain_commits=1)
 
     before = as_state(mdt.open(start()).scan().to_arrow())
-    assert_mended_after_each_crash(view, start, run, before)
+    assert_recovered_after_each_crash(view, start, run, before)
 
 
-def assert_mended_after_each_crash(view, start, run, before):
-    """Assert that readers see the state before or after ``run`` wherever it crashes, and
-    the newest one after the next write.
+def assert_recovered_after_each_crash(view, start, run, before):
+    """Assert that readers see the rows before or after ``run`` wherever it crashes, and the newest
+    ones after the next write.
     """
-    whole = start()
-    run(whole)
-    after = as_state(mdt.open(whole).scan().to_arrow())
+    completed = start()
+    run(completed)
+    after = as_state(mdt.open(completed).scan().to_arrow())
     crashes = 0
     for where, survivor in survivors(start, run):
         crashes += 1
@@ -104,7 +102,7 @@ def assert_mended_after_each_crash(view, start, run, before):
     assert crashes > 5 * len(MODES)
 
 
-def test_a_crash_while_a_table_is_made_leaves_no_table_or_one_that_is_mended(view):
+def test_a_crash_while_creating_a_table_leaves_no_table_or_one_that_can_be_written(view):
     def run(storage):
         make(storage, MOR, "record", **view.options)
 
@@ -117,7 +115,7 @@ def test_a_crash_while_a_table_is_made_leaves_no_table_or_one_that_is_mended(vie
 
 
 @pytest.mark.parametrize("cleans", [False, True])
-def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(view, cleans):
+def test_a_publisher_that_pauses_at_any_change_does_not_corrupt_later_versions(view, cleans):
     for k in range(1, 200):
         storage, table = view.table()
         for ts in range(1, 4):
@@ -125,7 +123,7 @@ def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(view, cle
         with patch.object(keeping, "keep", side_effect=Crash), pytest.raises(Crash):
             mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
 
-        def others(storage=storage):
+        def commit_meanwhile(storage=storage):
             mdt.open(storage).abort()
             for ts in range(5):
                 mdt.open(storage).upsert(rows([ts % 5], 100 + ts, 3.0))
@@ -133,16 +131,16 @@ def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(view, cle
                 mdt.open(storage).compact()
                 mdt.open(storage).clean(retain_commits=1)
 
-        slow = Paused(storage, others)
-        metadata = Metadata(slow)
+        paused = Paused(storage, commit_meanwhile)
+        metadata = Metadata(paused)
         newest = metadata.newest()
-        slow.operations.clear()
-        slow.k = k
+        paused.operations.clear()
+        paused.k = k
         try:
             keeping.keep(metadata, metadata.record(newest.seq), newest)
         except mdt.Missing:
-            assert cleans, "its log files are gone, and its version exists"
-        if len(slow.operations) < k:
+            assert cleans, "its log files are deleted, and its version exists"
+        if len(paused.operations) < k:
             break
         view.assert_same_rows(storage)
         mdt.open(storage).upsert(rows([2], 200, 4.0))
@@ -151,13 +149,13 @@ def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(view, cle
     assert k > 4
 
 
-def test_writers_at_the_same_time_keep_one_log(view):
+def test_concurrent_writers_publish_one_consistent_log(view):
     storage, table = view.table()
 
     def write(number):
-        own = mdt.open(storage)
+        own_table = mdt.open(storage)
         for ts in range(1, 9):
-            own.upsert(rows([10 * number + ts % 8], ts, 1.0))
+            own_table.upsert(rows([10 * number + ts % 8], ts, 1.0))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
@@ -166,7 +164,7 @@ def test_writers_at_the_same_time_keep_one_log(view):
     assert table.check().ok
 
 
-def test_publishing_again_puts_the_same_bytes(view):
+def test_publishing_again_writes_the_same_bytes(view):
     storage, table = view.table(storage=MemoryStorage())
     with patch.object(vectors, "INLINE_BYTES_MAX", 10):
         table.upsert(rows(range(12), 1, 1.0))
@@ -182,7 +180,7 @@ def test_publishing_again_puts_the_same_bytes(view):
     assert {path: storage.read(path) for path in paths} == content
 
 
-def test_the_version_of_another_writer_is_refused_by_name_and_repaired(view):
+def test_a_version_of_another_writer_is_refused_with_its_name_and_repaired(view):
     storage, table = view.table()
     table.upsert(rows(range(4), 1, 1.0))
     seq = table.snapshot().seq
@@ -197,18 +195,18 @@ def test_the_version_of_another_writer_is_refused_by_name_and_repaired(view):
     view.assert_same_rows(storage)
 
 
-def test_a_version_of_another_writer_beside_a_commit_is_refused_at_the_next_write(view):
+def test_a_version_of_another_writer_during_a_commit_is_refused_at_the_next_write(view):
     storage, table = view.table()
     table.upsert(rows(range(4), 1, 1.0))
     path = view.form.path(table.snapshot().seq + 1)
     keep = keeping.keep
 
-    def beside(*given):
+    def put_foreign_version_then_keep(*arguments):
         if storage.size(path) is None:
             storage.replace(path, b"{}")
-        keep(*given)
+        keep(*arguments)
 
-    with patch.object(keeping, "keep", beside):
+    with patch.object(keeping, "keep", put_foreign_version_then_keep):
         [warning, _] = table.upsert(rows([1], 2, 1.0)).warnings
     assert "another writer has written" in warning
     with pytest.raises(Unsupported, match="another writer has written"):
@@ -218,19 +216,19 @@ def test_a_version_of_another_writer_beside_a_commit_is_refused_at_the_next_writ
     view.assert_same_rows(storage)
 
 
-def test_check_leaves_out_a_commit_that_the_next_writer_publishes(view):
+def test_check_accepts_a_missing_version_that_the_next_writer_publishes(view):
     storage, table = view.table()
     table.upsert(rows(range(4), 1, 1.0))
     with patch.object(keeping, "keep", side_effect=Crash), pytest.raises(Crash):
         mdt.open(storage).upsert(rows([0, 1], 2, 2.0))
-    late = mdt.open(storage)
-    assert late.formats().to_pylist()[1] == {"format": view.form.name, "seq": 1, "behind": 1}
-    assert late.check().ok
-    late.upsert(rows([5], 3, 1.0))
-    assert late.formats().to_pylist()[1] == {"format": view.form.name, "seq": 3, "behind": 0}
+    reopened = mdt.open(storage)
+    assert reopened.formats().to_pylist()[1] == {"format": view.form.name, "seq": 1, "behind": 1}
+    assert reopened.check().ok
+    reopened.upsert(rows([5], 3, 1.0))
+    assert reopened.formats().to_pylist()[1] == {"format": view.form.name, "seq": 3, "behind": 0}
 
 
-def test_cleaning_keeps_files_for_a_day_after_the_commit_that_ended_them(view):
+def test_cleaning_keeps_replaced_files_for_the_retention_time_of_other_formats(view):
     storage, table = view.table(COW, **{"mdt.formats.retain.hours": 24})
     for ts in range(1, 6):
         table.upsert(rows([1], ts, 1.0))
@@ -264,7 +262,7 @@ def test_an_upgraded_table_keeps_its_log(view):
     assert table.check().ok
 
 
-def test_a_table_whose_first_write_failed_can_be_made_again(view):
+def test_a_discarded_table_can_be_created_again(view):
     storage, _ = view.table()
     create_table.discard(storage)
     assert storage.list("") == []
@@ -272,7 +270,7 @@ def test_a_table_whose_first_write_failed_can_be_made_again(view):
     view.assert_same_rows(storage)
 
 
-def test_only_names_and_types_that_its_readers_read_alike_are_accepted(view):
+def test_only_column_names_and_types_that_readers_of_the_format_support_are_accepted(view):
     def refusal(**columns):
         schema = pa.schema({"id": pa.string(), **columns})
         with pytest.raises(mdt.Invalid) as caught:
@@ -287,7 +285,7 @@ def test_only_names_and_types_that_its_readers_read_alike_are_accepted(view):
     assert "column 's.a b'" in refusal(s=pa.struct([("a b", pa.int64())]))
 
 
-def test_a_dry_run_puts_no_version(view):
+def test_a_dry_run_publishes_no_version(view):
     storage, table = view.table()
     table.upsert(rows([2, 4, 6], 1, 1.0))
     before = [info.path for info in storage.list("")]
@@ -295,7 +293,7 @@ def test_a_dry_run_puts_no_version(view):
     assert [info.path for info in storage.list("")] == before
 
 
-def test_alterations_that_its_readers_would_read_differently_are_refused(view):
+def test_alterations_that_readers_of_the_format_cannot_apply_are_refused(view):
     storage, table = view.table()
     table.upsert(rows(range(4), 1, 1.0))
     table.alter(add={"tip": pa.int32()})
@@ -318,7 +316,7 @@ def test_alterations_that_its_readers_would_read_differently_are_refused(view):
     assert table.check().ok
 
 
-def test_a_forged_pointer_does_not_stop_versions(view):
+def test_a_forged_pointer_does_not_stop_new_versions(view):
     storage, table = view.table()
     table.upsert(rows(range(3), 1, 1.0))
     storage.replace(*view.pointer)
@@ -327,7 +325,7 @@ def test_a_forged_pointer_does_not_stop_versions(view):
     table.upsert(rows(range(3), 2, 2.0))
     assert storage.size(newest) is not None
     assert [row["behind"] for row in table.formats().to_pylist()] == [0, 0]
-    is_mended = view.form.is_start(table.snapshot().seq)  # by the commits after it
+    is_mended = view.form.is_start(table.snapshot().seq)  # later commits replace the pointer
     problems = [problem.path for problem in table.check().problems]
     assert problems == ([] if is_mended else [view.pointer[0]])
     assert table.repair().ok and table.check().ok

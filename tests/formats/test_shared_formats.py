@@ -1,4 +1,4 @@
-"""Other formats of tables that other Hudi writers write, too."""
+"""Other formats of tables that other Hudi writers also write."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ kinds = pytest.mark.parametrize("table_type", TYPES)
 layouts = pytest.mark.parametrize("version", VERSIONS)
 
 
-def shared(table_type="MERGE_ON_READ", version=6, formats=BOTH, **named):
-    """Return the table of another writer with some rows, and the same table adopted with
-    formats.
+def shared_table(table_type="MERGE_ON_READ", version=6, formats=BOTH, **named):
+    """Return the table of another writer with some rows, the same table adopted with formats, and
+    their storage.
     """
     storage = MemoryStorage()
     theirs = other_table(storage, table_type, version)
@@ -48,8 +48,8 @@ def shared(table_type="MERGE_ON_READ", version=6, formats=BOTH, **named):
 
 
 def assert_same_rows(storage, schema=SCHEMA, *, everywhere=True):
-    """Assert that readers of each format see each commit as ours do, as far as the other writer has
-    not cleaned its files.
+    """Assert that readers of each format see the same rows as ours in each commit, except where the
+    other writer has cleaned its files.
     """
     t = mdt.open(storage)
     metadata, newest = t.metadata, t.metadata.newest(watched=False)
@@ -68,7 +68,7 @@ def assert_same_rows(storage, schema=SCHEMA, *, everywhere=True):
 @kinds
 @layouts
 def test_readers_see_the_commits_of_both_writers(table_type, version):
-    theirs, ours, storage = shared(table_type, version, key_index="record")
+    theirs, ours, storage = shared_table(table_type, version, key_index="record")
     assert ours.formats()["behind"].to_pylist() == [0, 0, 0]
     assert_same_rows(storage)
     theirs.upsert(batch([1, 30], 3))
@@ -107,7 +107,7 @@ STEPS = st.lists(
 @kinds
 @settings(max_examples=12)
 @given(steps=STEPS)
-def test_readers_see_random_turns(table_type, version, steps):
+def test_readers_see_the_rows_after_random_operations_of_two_writers(table_type, version, steps):
     storage = MemoryStorage()
     sides = {"theirs": other_table(storage, table_type, version)}
     sides["theirs"].upsert(batch([1, 2, 3], 0))
@@ -138,13 +138,15 @@ def act(t, action, ids, city, number):
 
 @kinds
 @layouts
-def test_a_commit_that_another_writer_rolled_back_is_in_no_version(table_type, version):
-    _, ours, storage = shared(table_type, version)
+def test_a_commit_that_another_writer_rolled_back_is_not_published(table_type, version):
+    _, ours, storage = shared_table(table_type, version)
     begin = ours.snapshot().seq
-    whole = FaultyStorage(storage.copy())
-    mdt.open(whole).upsert(batch([1, 50], 9))
+    completed = FaultyStorage(storage.copy())
+    mdt.open(completed).upsert(batch([1, 50], 9))
     log = "put_if_absent .hoodie/.mdt/log/"
-    [fail_at] = [n for n, one in enumerate(whole.operations, 1) if one.startswith(log)]
+    [fail_at] = [
+        n for n, operation in enumerate(completed.operations, 1) if operation.startswith(log)
+    ]
     with pytest.raises(Crash):
         mdt.open(FaultyStorage(storage, fail_at, "after")).upsert(batch([1, 50], 9))
     roll_back(storage)
@@ -162,25 +164,29 @@ def test_a_commit_that_another_writer_rolled_back_is_in_no_version(table_type, v
 
 @kinds
 def test_readers_see_no_part_of_a_large_import(table_type, monkeypatch):
-    theirs, ours, storage = shared(table_type)
+    theirs, ours, storage = shared_table(table_type)
     monkeypatch.setattr("mdt.importing.imported_steps.IMPORTED_FILES_PER_RECORD_MAX", 2)
     for number in range(4):
         theirs.insert_overwrite(batch([number, 70 + number], 5, f"C{number}"))
     theirs.upsert(batch([1, 2], 5))
-    whole = FaultyStorage(storage.copy())
-    mdt.open(whole).refresh()
-    records = [one for one in whole.operations if one.startswith("put_if_absent .hoodie/.mdt/log")]
+    completed = FaultyStorage(storage.copy())
+    mdt.open(completed).refresh()
+    records = [
+        operation
+        for operation in completed.operations
+        if operation.startswith("put_if_absent .hoodie/.mdt/log")
+    ]
     assert len(records) > 2
     before, crashes = rows_of(ours), 0
-    for n, operation in enumerate(whole.operations, 1):
+    for n, operation in enumerate(completed.operations, 1):
         if "/log/" not in operation and "_delta_log" not in operation:
             continue
         copy = storage.copy()
         with pytest.raises(Crash):
             mdt.open(FaultyStorage(copy, n, "after")).refresh()
         crashes += 1
-        found = VIEWS["delta"].rows(copy, SCHEMA, None)
-        assert bag(found) in (bag(mdt.open(copy).scan().to_arrow()), bag_of(before, ours))
+        delta_rows = VIEWS["delta"].rows(copy, SCHEMA, None)
+        assert bag(delta_rows) in (bag(mdt.open(copy).scan().to_arrow()), bag_of(before, ours))
         t = mdt.open(copy)
         t.upsert(batch([99], 6))
         assert_same_rows(copy)
@@ -194,37 +200,37 @@ def bag_of(_, t):
 
 @kinds
 @layouts
-def test_a_crash_at_any_change_beside_another_writer_is_mended(table_type, version):
-    theirs, _, storage = shared(table_type, version)
+def test_a_crash_at_any_change_beside_another_writer_is_recovered(table_type, version):
+    theirs, _, storage = shared_table(table_type, version)
     theirs.upsert(batch([4, 40], 3))
-    fail_at, died = 0, True
-    while died:
+    fail_at, has_crashed = 0, True
+    while has_crashed:
         fail_at += 1
         for mode in MODES[:1]:
             copy = storage.copy()
             try:
                 mdt.open(FaultyStorage(copy, fail_at, mode)).upsert(batch([1, 50], 7))
-                died = False
+                has_crashed = False
             except Crash:
                 pass
             if fail_at % 2:
                 roll_back(copy)
             mdt.open(OtherWriter(copy)).upsert(batch([2, 60], 8))
-            again = mdt.open(copy)
-            again.upsert(batch([3], 9))
-            again.abort()
+            reopened = mdt.open(copy)
+            reopened.upsert(batch([3], 9))
+            reopened.abort()
             assert_same_rows(copy)
-            assert rows_of(again) == rows_of(mdt.open(HiddenMetadata(copy)))
-            report = again.check()
+            assert rows_of(reopened) == rows_of(mdt.open(HiddenMetadata(copy)))
+            report = reopened.check()
             assert report.ok, (fail_at, report)
     assert fail_at > 10
 
 
 @kinds
 def test_files_with_narrower_columns_are_copied_for_readers_that_do_not_convert(table_type):
-    theirs, ours, storage = shared(table_type)
-    small = {"small": pa.int32()}
-    theirs.alter(add=small)
+    theirs, ours, storage = shared_table(table_type)
+    small_column = {"small": pa.int32()}
+    theirs.alter(add=small_column)
     row = {"id": 1, "city": "Oslo", "v": 9, "note": "n", "small": 7}
     theirs.upsert([row])
     ours.refresh()
@@ -233,15 +239,15 @@ def test_files_with_narrower_columns_are_copied_for_readers_that_do_not_convert(
     theirs.alter(widen={"small": pa.int64()})
     theirs.upsert([{**row, "id": 2, "small": 2**40}])
     ours.refresh()
-    wide = SCHEMA.append(pa.field("small", pa.int64()))
-    assert ours.schema == wide
-    assert_same_rows(storage, wide, everywhere=False)
+    wide_schema = SCHEMA.append(pa.field("small", pa.int64()))
+    assert ours.schema == wide_schema
+    assert_same_rows(storage, wide_schema, everywhere=False)
     ours.upsert([{**row, "id": 3, "small": 2**41}])
-    assert_same_rows(storage, wide, everywhere=False)
+    assert_same_rows(storage, wide_schema, everywhere=False)
     assert ours.check().ok
 
 
-def test_formats_cannot_begin_with_files_whose_columns_have_other_types():
+def test_formats_are_refused_while_files_have_columns_of_other_types():
     storage = MemoryStorage()
     theirs = other_table(storage, "COPY_ON_WRITE")
     theirs.alter(add={"small": pa.int32()})
@@ -257,8 +263,8 @@ def test_formats_cannot_begin_with_files_whose_columns_have_other_types():
     assert_same_rows(storage, ours.schema)
 
 
-def test_a_format_that_cannot_express_a_new_column_ends_with_the_import(caplog):
-    theirs, ours, storage = shared()
+def test_an_import_removes_a_format_that_cannot_express_a_new_column(caplog):
+    theirs, ours, storage = shared_table()
     at = pa.array([1], pa.timestamp("ms", "UTC"))
     theirs.alter(add={"at": at.type})
     theirs.upsert(batch([5], 5).append_column("at", at))
@@ -268,12 +274,12 @@ def test_a_format_that_cannot_express_a_new_column_ends_with_the_import(caplog):
     assert storage.list("_delta_log") and not storage.list("metadata")
     ours.upsert(batch([6], 6).append_column("at", at))
     assert rows_of(ours) == rows_of(theirs)
-    found = VIEWS["delta"].rows(storage, ours.schema, None)
-    assert bag(found) == bag(ours.scan().to_arrow())
+    delta_rows = VIEWS["delta"].rows(storage, ours.schema, None)
+    assert bag(delta_rows) == bag(ours.scan().to_arrow())
     assert ours.check().ok
 
 
-def test_formats_are_behind_until_commits_of_others_are_imported(tmp_path):
+def test_formats_are_behind_until_commits_of_other_writers_are_imported(tmp_path):
     storage = open_storage(tmp_path / "t")
     theirs = other_table(storage)
     theirs.upsert(batch([1, 2], 1))
@@ -288,7 +294,7 @@ def test_formats_are_behind_until_commits_of_others_are_imported(tmp_path):
     assert not any(t.formats()["behind"].to_pylist())
 
 
-def test_a_release_removes_other_formats():
+def test_release_removes_other_formats():
     storage = MemoryStorage()
     theirs = other_table(storage)
     theirs.upsert(batch([1, 2], 1))
@@ -300,12 +306,12 @@ def test_a_release_removes_other_formats():
     assert_same_rows(storage)
     assert t.check().ok
     mdt.release(storage)
-    left = {info.path: storage.read(info.path) for info in storage.list("")}
-    assert {path: left[path] for path in before} == before
-    assert all(path.startswith(".hoodie/") for path in left.keys() - before.keys())
+    remaining = {info.path: storage.read(info.path) for info in storage.list("")}
+    assert {path: remaining[path] for path in before} == before
+    assert all(path.startswith(".hoodie/") for path in remaining.keys() - before.keys())
 
 
-def test_an_adoption_is_refused_beside_files_of_another_program():
+def test_adoption_with_a_format_is_refused_if_another_program_has_a_log_there():
     storage = MemoryStorage()
     other_table(storage).upsert(batch([1], 1))
     storage.create("_delta_log/00000000000000000000.json", b"{}")
@@ -314,7 +320,7 @@ def test_an_adoption_is_refused_beside_files_of_another_program():
     assert not storage.list(".hoodie/.mdt")
 
 
-def test_a_table_of_ours_with_formats_takes_the_commits_of_another_writer():
+def test_a_table_of_ours_with_formats_publishes_the_commits_of_another_writer():
     storage = MemoryStorage()
     ours = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], formats=BOTH)
     ours.upsert(batch([1, 2, 3], 1))
@@ -329,7 +335,7 @@ def test_a_table_of_ours_with_formats_takes_the_commits_of_another_writer():
 
 @pytest.mark.skipif(not ZIPS, reason="no fixtures")
 @pytest.mark.parametrize("file", ZIPS, ids=lambda file: file.stem)
-def test_tables_of_hudi_are_read_by_others(file, tmp_path):
+def test_formats_of_tables_that_hudi_wrote_have_the_same_rows(file, tmp_path):
     path = unpacked(file, tmp_path)
     try:
         t = mdt.adopt(path, formats=BOTH)
@@ -340,19 +346,20 @@ def test_tables_of_hudi_are_read_by_others(file, tmp_path):
     schema, storage = t.schema, open_storage(path)
     for view in VIEWS.values():
         assert bag(view.rows(storage, schema, None)) == ours
-        for reader, found in view.others_rows(path, schema, None):
-            assert bag(found) == ours, reader
+        for reader, read_rows in view.others_rows(path, schema, None):
+            assert bag(read_rows) == ours, reader
     assert not [problem for problem in t.check().problems if problem.kind is Kind.FORMAT]
 
 
 @layouts
 @pytest.mark.parametrize("comes_back", [False, True])
 @pytest.mark.parametrize("records", [1, 64])
-def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(
+def test_pyiceberg_reads_rows_that_a_rollback_by_another_writer_restores(
     tmp_path, version, comes_back, records
 ):
-    """pyiceberg applies all vectors in a Puffin file, whichever file it is read for. A checkpoint
-    after each record does not have the files that were removed before.
+    """pyiceberg applies all vectors in a Puffin file, regardless of the file it reads it for. With
+    a checkpoint after each record, the files that were removed before are no longer in the
+    metadata.
     """
     storage = LocalStorage(tmp_path, durable=False)
     theirs = other_table(storage, version=version)
@@ -367,8 +374,8 @@ def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(
     if comes_back:
         theirs.insert_overwrite(batch([50], 4, "Rome"))
         ours.refresh()
-    ended = names_of(storage) - before
-    storage.delete_many(path for path in ended if not path.endswith(("requested", "inflight")))
+    new_paths = names_of(storage) - before
+    storage.delete_many(path for path in new_paths if not path.endswith(("requested", "inflight")))
     assert len(roll_back(storage)) == 1 + comes_back
     ours = mdt.open(storage)
     ours.refresh()
@@ -381,8 +388,8 @@ def test_pyiceberg_reads_rows_that_another_writer_makes_live_again(
 
 
 @layouts
-def test_pyiceberg_reads_files_with_a_column_that_another_writer_has_dropped(tmp_path, version):
-    """A statement of Hudi's SQL may drop columns that its catalog does not know."""
+def test_pyiceberg_reads_files_with_a_column_that_another_writer_dropped(tmp_path, version):
+    """A statement of Hudi's SQL may drop columns that its catalog does not have."""
     storage = LocalStorage(tmp_path, durable=False)
     theirs = other_table(storage, "COPY_ON_WRITE", version)
     theirs.upsert(batch(list(range(10)), 1))

@@ -1,9 +1,9 @@
-"""Write the golden tables of this version: small tables, and the rows that they hold.
+"""Write the golden tables of this version: small tables and their expected rows.
 
-``python tests/golden/make.py`` writes ``tests/golden/v2/`` anew: for each table a ``<name>.zip``
-with its directory as it stood on storage, and ``<name>.arrow`` with its rows.  The rows come from
-the histories below, applied to a dictionary, not from a scan. What a version has written is never
-made again once it is released: later versions must read it as it is.
+``python tests/golden/make.py`` writes ``tests/golden/v2/`` from scratch: for each table a
+``<name>.zip`` with its directory and ``<name>.arrow`` with its rows. The rows come from the
+histories below, applied to a dictionary, not from a scan. Tables of a released version are never
+rewritten: later versions must read them as they are.
 """
 
 import json
@@ -23,7 +23,7 @@ from mdt.schema.definition import FORMAT_VERSION
 from mdt.stores.storage import MemoryStorage
 
 FOLDER, OLDER = HERE / "v2", HERE / "v1"
-"""Of tables of format 4, and of those of format 3, which are not made again."""
+"""Tables of format 4, and tables of format 3, which are not regenerated."""
 MADE_BY = "made_by.json"
 COMMAND = "python tests/golden/make.py"
 OPTIONS = {
@@ -35,7 +35,7 @@ OPTIONS = {
     "mdt.durable": False,
     "mdt.small.file.bytes": 0,
 }
-"""One thread, so that the same bytes are made again; few rows a row group, so that there are
+"""One thread, so that the same bytes are written again. Few rows per row group, so that there are
 several.
 """
 SCHEMA = pa.schema(
@@ -56,7 +56,7 @@ STATUS = ("paid", "lost", "found", None)
 
 
 def row(i, ts=1):
-    """Return one row; all but key and city change with ``ts``."""
+    """Return one row. All columns except key and city change with ``ts``."""
     n = i * 7 + ts
     odd_fare = (None, float("nan"), -0.0, float("inf"))[i % 4]
     return {
@@ -73,7 +73,7 @@ def row(i, ts=1):
 
 
 class Golden:
-    """A table in the making, and the rows that it must hold: id -> row."""
+    """A table under construction, and the rows that it must have: id -> row."""
 
     def __init__(self, name, options=None, **settings):
         named = {**OPTIONS, "mdt.table.name": name, **(options or {})}
@@ -89,24 +89,24 @@ class Golden:
         )
 
     def upsert(self, rows):
-        """Upsert: the larger ordering value wins, at equal ones the later commit."""
+        """Upsert rows. The larger ordering value wins, and of equal ones the later commit."""
         self._opened().upsert(pa.Table.from_pylist(rows, SCHEMA))
-        for one in rows:
-            known = self.rows.get(one["id"])
-            if known is None or known["ts"] <= one["ts"]:
-                self.rows[one["id"]] = one
+        for new_row in rows:
+            current_row = self.rows.get(new_row["id"])
+            if current_row is None or current_row["ts"] <= new_row["ts"]:
+                self.rows[new_row["id"]] = new_row
 
-    def live_through_history(self):
-        """Load, update, be late, delete, and return with a smaller ordering value."""
+    def write_history(self):
+        """Load, update, upsert late rows, delete, and insert again with smaller ordering values."""
         first = [row(i) for i in range(60)]
         self._opened().bulk_insert(pa.Table.from_pylist(first, SCHEMA))
-        self.rows.update({one["id"]: one for one in first})
+        self.rows.update({loaded_row["id"]: loaded_row for loaded_row in first})
         self.upsert([row(i, 5) for i in range(50, 70)])
         self.upsert([row(3, 4), row(55, 2), row(200, 1)])
-        gone = [row(i) for i in (1, 4, 52, 61, 999)]
-        self._opened().delete(pa.Table.from_pylist(gone, SCHEMA))
-        for one in gone:
-            self.rows.pop(one["id"], None)
+        deleted_rows = [row(i) for i in (1, 4, 52, 61, 999)]
+        self._opened().delete(pa.Table.from_pylist(deleted_rows, SCHEMA))
+        for deleted_row in deleted_rows:
+            self.rows.pop(deleted_row["id"], None)
         self.upsert([row(4, 1), row(52, 1)])
 
     def rekey(self):
@@ -116,11 +116,11 @@ class Golden:
         return mdt.open(self.table.storage)
 
     def write(self):
-        """Write the table's files and rows; equal tables give equal bytes."""
+        """Write the files and rows of the table. Equal tables give equal bytes."""
         target, storage = FOLDER / f"{self.name}.zip", self.table.storage
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
             for info in storage.list(""):
-                entry = zipfile.ZipInfo(info.path)  # of 1980, whenever it is written
+                entry = zipfile.ZipInfo(info.path)  # always dated 1980
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 packed.writestr(entry, storage.read(info.path))
         expected = pa.Table.from_pylist([self.rows[key] for key in sorted(self.rows)], SCHEMA)
@@ -133,23 +133,23 @@ class Golden:
 
 def keyed():
     golden = Golden("keyed", key_index="record", partition_by=["city"])
-    golden.live_through_history()
+    golden.write_history()
     return golden
 
 
 def rekeyed():
-    """Files of the checkpoint and later ones get another key hash, and files follow."""
+    """A table rekeyed after a checkpoint, with an upsert under the new key hash."""
     golden = Golden("rekeyed", {"mdt.metadata.compact.records": 4}, key_index="bloom")
-    golden.live_through_history()
+    golden.write_history()
     golden.rekey()
     golden.upsert([row(i, 6) for i in range(60, 80)])
     return golden
 
 
 def version_9():
-    """A table of Hudi's version 9, with a compaction, a clustering and log files after them."""
+    """A table version 9 of Hudi after a compaction and a clustering, with later log files."""
     golden = Golden("version_9", key_index="record", partition_by=["city"], version=9)
-    golden.live_through_history()
+    golden.write_history()
     golden.table.compact()
     golden.table.cluster(["fare"])
     golden.upsert([row(i, 7) for i in range(20, 30)])

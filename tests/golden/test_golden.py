@@ -1,6 +1,4 @@
-"""Tables that an earlier version has written are read, checked and written to as if they were
-new.
-"""
+"""Tables written by earlier versions are read, checked and written like new ones."""
 
 import zipfile
 
@@ -16,7 +14,7 @@ from mdt.schema.declared import stored_schema
 
 FOLDERS = (make.OLDER, make.FOLDER)
 BYTES_MAX = 1 << 20
-"""Of all golden tables of a version: they stay in the repository for ever."""
+"""Limit on all golden tables of a version, which stay in the repository permanently."""
 TABLES = {file.stem: file for folder in FOLDERS for file in sorted(folder.glob("*.zip"))}
 FILTERS_OF_TYPES = (
     "u8 = 203",
@@ -34,7 +32,7 @@ FILTERS = (
     "city = 'Lima'",
     "id like 'id_01%'",
 )
-"""By column statistics, each index, keys and partitions."""
+"""Filters that use column statistics, each index, keys and partitions."""
 NOT_OF_HUDI_RS = [
     "map",
     "struct",
@@ -48,15 +46,15 @@ NOT_OF_HUDI_RS = [
     "nano",
     "day64",
 ]
-"""Columns that hudi-rs shows as their stored values; tests/schema/test_declared.py compares those.
+"""Columns that hudi-rs returns as stored values. tests/schema/test_declared.py compares those.
 """
 BEYOND_HUDI = ("altered_beyond_hudi",)
-"""Tables with files of which Hudi's readers, who know no versions of a schema, give other values.
+"""Tables with older files that Hudi's readers, which ignore schema versions, read incorrectly.
 """
 
 
-def unpacked(name, folder):
-    """Unpack a table into a folder; return its rows."""
+def unpack(name, folder):
+    """Unpack a table into a folder and return its expected rows."""
     with zipfile.ZipFile(TABLES[name]) as packed:
         packed.extractall(folder)
     with pa.OSFile(str(TABLES[name].with_suffix(".arrow"))) as source:
@@ -65,8 +63,8 @@ def unpacked(name, folder):
 
 @pytest.fixture(params=sorted(TABLES))
 def golden(request, tmp_path):
-    """Name, folder with a copy, and rows of each table."""
-    return request.param, tmp_path, unpacked(request.param, tmp_path)
+    """The name of each table, a folder with a copy, and its expected rows."""
+    return request.param, tmp_path, unpack(request.param, tmp_path)
 
 
 def assert_found_by_key(table, rows):
@@ -76,15 +74,15 @@ def assert_found_by_key(table, rows):
     assert bag(table.get(rows.select(names))) == bag(rows)
 
 
-def test_every_table_has_its_rows_its_indexes_and_no_problems(golden):
+def test_every_table_has_the_expected_rows_and_indexes_and_passes_the_check(golden):
     name, folder, rows = golden
     table = mdt.open(folder)
     assert table.schema.equals(rows.schema, check_metadata=True)
     assert bag(table.scan().to_arrow()) == bag(rows)
     for text in FILTERS_OF_TYPES if name == "types" else FILTERS:
-        kept = rows["id"].filter(matches(parse_where(text, rows.schema), rows)).to_pylist()
-        found = table.scan(text, columns=["id"]).to_arrow()["id"].to_pylist()
-        assert sorted(found) == sorted(kept), text
+        expected_ids = rows["id"].filter(matches(parse_where(text, rows.schema), rows)).to_pylist()
+        ids = table.scan(text, columns=["id"]).to_arrow()["id"].to_pylist()
+        assert sorted(ids) == sorted(expected_ids), text
     report = table.check()
     assert report.ok and report.rows == rows.num_rows, report
     assert_found_by_key(table, rows)
@@ -103,33 +101,37 @@ def test_every_table_can_be_rekeyed(golden):
 
 def test_hudi_rs_reads_the_same_rows(golden):
     name, folder, rows = golden
-    if name in BEYOND_HUDI:  # no file of an older version is left
+    if name in BEYOND_HUDI:  # rewrites all files of older schema versions
         table = mdt.open(folder)
         table.upsert(table.scan().to_arrow())
         table.compact()
         rows = table.scan().to_arrow()
-    known = pa.schema([field for field in rows.schema if field.name not in NOT_OF_HUDI_RS])
-    assert stored_schema(known).names == known.names
-    assert bag(hudi_table(folder, known)) == bag(rows.select(known.names))
+    comparable_schema = pa.schema(
+        [field for field in rows.schema if field.name not in NOT_OF_HUDI_RS]
+    )
+    assert stored_schema(comparable_schema).names == comparable_schema.names
+    assert bag(hudi_table(folder, comparable_schema)) == bag(rows.select(comparable_schema.names))
 
 
-def test_every_table_can_be_written_to_and_served(golden):
+def test_every_table_accepts_writes_and_services(golden):
     name, folder, rows = golden
     table = mdt.open(folder, {"mdt.rollback.after.seconds": 0})
-    again = rows.slice(0, rows.num_rows // 2)
-    fresh = {"id": 45} if name == "types" else make.row(900)
-    counts = table.upsert(pa.concat_tables([again, pa.Table.from_pylist([fresh], rows.schema)]))
-    assert (counts.inserted, counts.updated, counts.late) == (1, again.num_rows, 0)
+    updated_rows = rows.slice(0, rows.num_rows // 2)
+    new_row = {"id": 45} if name == "types" else make.row(900)
+    counts = table.upsert(
+        pa.concat_tables([updated_rows, pa.Table.from_pylist([new_row], rows.schema)])
+    )
+    assert (counts.inserted, counts.updated, counts.late) == (1, updated_rows.num_rows, 0)
     table.build_indexes()
     table.compact()
-    assert table.delete(again).deleted == again.num_rows
-    assert table.scan().count() == rows.num_rows - again.num_rows + 1
+    assert table.delete(updated_rows).deleted == updated_rows.num_rows
+    assert table.scan().count() == rows.num_rows - updated_rows.num_rows + 1
     assert table.check().ok
     assert all(cover == 100 for cover in table.indexes()["coverage"].to_pylist())
 
 
-def test_a_tagged_state_before_the_horizon_and_the_history_of_an_archived_log_are_there(tmp_path):
-    unpacked("aged", tmp_path)
+def test_a_tagged_snapshot_before_the_horizon_and_archived_history_can_be_read(tmp_path):
+    unpack("aged", tmp_path)
     table = mdt.open(tmp_path)
     retention, seqs = table.snapshot().retention, dict(table.snapshot().tags.seqs)
     assert seqs["loaded"] < retention.first < retention.horizon <= seqs["saved"]
@@ -144,15 +146,15 @@ def test_a_tagged_state_before_the_horizon_and_the_history_of_an_archived_log_ar
     assert bag(table.scan().to_arrow()) == bag(loaded) and table.check().ok
 
 
-def test_histories_have_what_makes_tables_different_and_all_are_small(tmp_path):
-    """A table that is not what its name says would be tested for nothing."""
-    seen, objects = set(), {}
+def test_the_golden_tables_have_the_operations_they_are_named_for_and_are_small(tmp_path):
+    """Otherwise, the tests of a table would not test its feature."""
+    operations, objects = set(), {}
     for name in ("compacted", "indexed", "rolled_back"):
-        unpacked(name, tmp_path / name)
-        seen |= set(mdt.open(tmp_path / name).history()["operation"].to_pylist())
+        unpack(name, tmp_path / name)
+        operations |= set(mdt.open(tmp_path / name).history()["operation"].to_pylist())
         objects[name] = [str(path) for path in (tmp_path / name).rglob("*")]
-    assert {"bulk_insert", "upsert", "delete", "compact", "rollback"} <= seen
-    assert {"create_index", "drop_index", "rebuild_index"} <= seen
+    assert {"bulk_insert", "upsert", "delete", "compact", "rollback"} <= operations
+    assert {"create_index", "drop_index", "rebuild_index"} <= operations
     assert any(".manifest" in path for path in objects["compacted"])
     assert any("/pending/" in path for path in objects["rolled_back"])
     assert len(TABLES) == 18

@@ -1,4 +1,4 @@
-"""A check finds entries of Hudi's own indexes that contradict the rows."""
+"""A check reports entries of Hudi's own indexes that contradict the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MERCHANTS = "secondary_index_merchant_idx"
 
 
 def problems(folder: Path) -> dict[str, list[str]]:
-    """Return the texts of problems by path in the metadata table."""
+    """Return the texts of the problems by path in the metadata table."""
     texts: dict[str, list[str]] = {}
     for problem in mdt.open(folder).check().problems:
         texts.setdefault(problem.path.removeprefix(f"{FOLDER}/"), []).append(problem.text)
@@ -33,19 +33,19 @@ def problems(folder: Path) -> dict[str, list[str]]:
         "mor_avro_v9_txns_simple_meta",
     ),
 )
-def test_nothing_is_reported_for_tables_of_hudi(name, tmp_path):
+def test_no_problems_are_reported_for_tables_that_hudi_wrote(name, tmp_path):
     assert problems(fixture(name, tmp_path)) == {}
 
 
 @pytest.mark.parametrize("name", (TABLE, "mor_avro_v8_trips_8i3u1d"))
-def test_missing_instants_are_named(name, tmp_path):
+def test_instants_missing_from_the_metadata_table_are_reported(name, tmp_path):
     folder = fixture(name, tmp_path)
-    lost = instants(folder)[-2:]
+    missing = instants(folder)[-2:]
     for path in (folder / FOLDER / ".hoodie" / "timeline").iterdir():
-        if path.name[:17] in lost:
+        if path.name[:17] in missing:
             path.unlink()
     [text] = problems(folder)[FOLDER]
-    assert f"lacks instants of the timeline: {lost[0]}, {lost[1]};" in text
+    assert f"lacks instants of the timeline: {missing[0]}, {missing[1]};" in text
 
 
 def test_record_index_entries_that_contradict_the_rows_are_reported(tmp_path):
@@ -66,7 +66,7 @@ def test_record_index_entries_that_contradict_the_rows_are_reported(tmp_path):
     }
 
 
-def test_keys_in_two_file_groups_and_records_without_rows_are_reported(tmp_path):
+def test_keys_in_another_file_group_and_records_without_rows_are_reported(tmp_path):
     folder = fixture("mor_avro_v9_nonpartitioned_rollback", tmp_path)
     [text] = problems(folder)["record_index"]
     assert text == "rows in another file group than their record says (1): TXN-002"
@@ -92,7 +92,7 @@ def test_secondary_index_entries_that_contradict_the_rows_are_reported(tmp_path)
 
 @pytest.mark.parametrize("bound, other", (("minValue", "maxValue"), ("maxValue", "minValue")))
 @pytest.mark.parametrize("name", ("cow_v9_txns_nonpart_meta", "mor_avro_v8_trips_8i3u1d"))
-def test_statistics_that_exclude_values_are_reported(name, bound, other, tmp_path):
+def test_statistics_that_exclude_existing_values_are_reported(name, bound, other, tmp_path):
     folder = fixture(name, tmp_path)
     files = set(mdt.open(folder).files()["name"].to_pylist())
     changed = set()
@@ -109,7 +109,7 @@ def test_statistics_that_exclude_values_are_reported(name, bound, other, tmp_pat
     assert text.startswith(f"statistics exclude values of {len(changed)} columns of files: '")
 
 
-def test_wrong_numbers_of_nulls_are_reported(tmp_path):
+def test_wrong_null_counts_are_reported(tmp_path):
     folder = fixture("cow_v9_txns_nonpart_meta", tmp_path)
 
     def change(key, record):
@@ -135,7 +135,7 @@ def test_damaged_indexes_are_reported(partition, tmp_path):
     assert "damaged HFile" in str(problems(folder))
 
 
-def test_damaged_definitions_of_indexes_are_reported(tmp_path):
+def test_a_damaged_file_of_index_definitions_is_reported(tmp_path):
     folder = fixture(TABLE, tmp_path)
     path = folder / ".hoodie" / ".index_defs" / "index.json"
     path.write_bytes(path.read_bytes()[:-9])

@@ -1,4 +1,4 @@
-"""Damaged tables of other writers: rows, or an error of ours, and never another error."""
+"""Damaged tables of other writers give rows or an error of ours, and no other error."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ NAMES = (
     "cases", [8, pytest.param(400, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
 )
 def test_changed_bytes_give_rows_or_an_error_of_ours(name, cases, tmp_path):
-    whole = fixture(name, tmp_path)
-    files = sorted(path for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
+    folder = fixture(name, tmp_path)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
     errors = 0
     for seed in range(cases):
-        draw = random.Random(f"{name} {seed}")
-        path = draw.choice(files)
+        random_source = random.Random(f"{name} {seed}")
+        path = random_source.choice(files)
         data = path.read_bytes()
-        path.write_bytes(damaged(draw, data))
+        path.write_bytes(damage(random_source, data))
         try:
-            t = mdt.open(whole)
+            t = mdt.open(folder)
             t.scan().to_arrow()
             t.check()
         except MdtError:
             errors += 1
         except BaseException as error:
-            error.add_note(f"seed {seed}: {path.relative_to(whole)}")
+            error.add_note(f"seed {seed}: {path.relative_to(folder)}")
             raise
         path.write_bytes(data)
     assert errors or cases < 100
-    shutil.rmtree(whole)
+    shutil.rmtree(folder)
 
 
-def damaged(draw: random.Random, data: bytes) -> bytes:
-    """Return ``data`` with some bytes changed, cut off, repeated or set to ones."""
-    start = draw.randrange(len(data))
-    size = draw.choice([1, 1, 2, 8, 64])
-    kind = draw.randrange(4)
+def damage(random_source: random.Random, data: bytes) -> bytes:
+    """Return ``data`` with bytes changed, cut off, repeated or set to ones."""
+    start = random_source.randrange(len(data))
+    size = random_source.choice([1, 1, 2, 8, 64])
+    kind = random_source.randrange(4)
     if kind == 0:
         return data[:start]
     if kind == 1:
-        return data[:start] + draw.randbytes(size) + data[start + size :]
+        return data[:start] + random_source.randbytes(size) + data[start + size :]
     if kind == 2:
         return data[:start] + b"\xff" * size + data[start + size :]
     return data[:start] + data[start : start + size] * 2 + data[start + size :]

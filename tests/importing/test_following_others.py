@@ -1,4 +1,6 @@
-"""A table of ours without our metadata, read while it is written: rows, changed columns, files."""
+"""A table of ours, read without our metadata while it is written: its rows, changed columns and
+files.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("table_type", TYPES)
 @settings(max_examples=15)
 @given(steps=STEPS)
-def test_another_reader_of_our_files_sees_our_rows_after_each_step(table_type, steps):
+def test_a_reader_of_hudis_timeline_sees_our_rows_after_each_step(table_type, steps):
     storage = MemoryStorage()
     t = table(storage, table_type)
     other = None
@@ -89,7 +91,7 @@ def step(t, action, ids, city, number):
         t.insert_overwrite(batch(ids, number, city))
 
 
-def test_columns_that_are_added_widened_and_dropped_are_followed():
+def test_a_reader_follows_columns_that_are_added_and_dropped():
     storage = MemoryStorage()
     t = table(storage)
     t.upsert(batch([1, 2], 1))
@@ -105,7 +107,7 @@ def test_columns_that_are_added_widened_and_dropped_are_followed():
     assert other.schema.names == ["id", "city", "v", "extra"]
 
 
-def test_other_properties_need_the_table_to_be_opened_again():
+def test_a_table_whose_properties_changed_must_be_opened_again():
     storage = MemoryStorage()
     table(storage).upsert(batch([1, 2], 1))
     other = mdt.open(HiddenMetadata(storage))
@@ -118,7 +120,7 @@ def test_other_properties_need_the_table_to_be_opened_again():
     refused("open the table again", lambda: other.scan(), kind=Unsupported)
 
 
-def test_changes_need_instants():
+def test_changes_of_a_table_of_others_need_instants():
     storage = MemoryStorage()
     table(storage).upsert(batch([1, 2], 1))
     other = mdt.open(HiddenMetadata(storage))
@@ -127,7 +129,7 @@ def test_changes_need_instants():
     refused("since='0' is not a tag, instant or time", other.changes, 0)
 
 
-def test_a_pinned_state_stays_as_it_was():
+def test_a_table_opened_at_an_instant_keeps_its_rows():
     storage = MemoryStorage()
     t = table(storage)
     t.upsert(batch([1, 2], 1))
@@ -142,7 +144,7 @@ def test_a_pinned_state_stays_as_it_was():
     assert newest.changes(instant).to_arrow()["_change"].to_pylist().count("insert") == 1
 
 
-def test_commits_of_another_writer_to_a_table_of_ours_are_read_and_imported():
+def test_commits_of_another_writer_to_our_table_are_read_and_imported_by_a_write():
     ours = MemoryStorage()
     t = table(ours)
     t.upsert(batch([1, 2], 1))
@@ -151,12 +153,12 @@ def test_commits_of_another_writer_to_a_table_of_ours_are_read_and_imported():
     other.upsert(batch([2, 3], 2, "Rome"))
     for info in theirs.list(""):
         if not is_private(info.path) and ours.size(info.path) is None:
-            # the names of our own entries in commits
+            # other names for our own entries in commits
             ours.create(info.path, theirs.read(info.path).replace(b"mdt.", b"xyz."))
     refused("another Hudi writer has completed", t.snapshot, kind=Unsupported)
-    for one in (t, mdt.open(ours)):
-        assert rows_of(one) == rows_of(other)
-        assert one.get({"id": 3, "city": "Rome"})["v"] == 2
+    for each_table in (t, mdt.open(ours)):
+        assert rows_of(each_table) == rows_of(other)
+        assert each_table.get({"id": 3, "city": "Rome"})["v"] == 2
     assert t.upsert(batch([3], 3, "Rome")).updated == 1
     assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(ours)))
     assert t.check().ok
@@ -171,7 +173,7 @@ def test_changes_since_before_the_first_commit_are_inserts():
     assert other.changes("2000-01-01", "2000-01-02").to_arrow().num_rows == 0
 
 
-def test_a_table_whose_keys_hudi_generates_is_read_without_look_ups():
+def test_a_table_with_keys_generated_by_hudi_is_read_without_look_ups():
     storage = MemoryStorage()
     table(storage).upsert(batch([1, 2], 1))
     path = ".hoodie/hoodie.properties"
@@ -184,7 +186,7 @@ def test_a_table_whose_keys_hudi_generates_is_read_without_look_ups():
     refused("has no key columns", other.get, 1)
 
 
-def test_columns_of_a_table_without_rows_are_followed():
+def test_a_reader_follows_added_columns_of_a_table_without_rows():
     storage = MemoryStorage()
     t = table(storage)
     other = mdt.open(HiddenMetadata(storage))
@@ -199,7 +201,7 @@ def test_columns_of_a_table_without_rows_are_followed():
     assert rows_of(other) == rows_of(t)
 
 
-def test_columns_may_have_names_that_we_reserve():
+def test_columns_of_imported_tables_may_have_names_that_we_reserve():
     storage = MemoryStorage()
     table(storage)
     properties = load_properties(HiddenMetadata(storage))
@@ -207,8 +209,8 @@ def test_columns_may_have_names_that_we_reserve():
     definition = definition_of(properties, schema, storage)
     assert definition.schema.names == schema.names
     assert definition.schema.field("_change").type == pa.int32()
-    again = from_json(definition.to_json(), path="")
-    assert again.schema == definition.schema
+    decoded = from_json(definition.to_json(), path="")
+    assert decoded.schema == definition.schema
 
 
 def test_changes_have_the_old_values_if_a_commit_adds_and_widens_columns():
@@ -229,7 +231,7 @@ def test_changes_have_the_old_values_if_a_commit_adds_and_widens_columns():
     ]
 
 
-def test_files_are_converted_if_floats_become_doubles():
+def test_files_are_converted_only_if_floats_become_doubles():
     storage = MemoryStorage()
     t = mdt.create(storage, columns("id int64, small int32, ratio float32"), ["id"])
     t.upsert([{"id": 1, "small": 1, "ratio": 0.1}])
@@ -253,51 +255,55 @@ def test_a_required_key_may_become_nullable():
         assert definition.version.ids == (0, 1, 2, 3)
 
 
-def test_a_look_that_fails_is_tried_again(monkeypatch):
+def test_a_failed_import_is_tried_again_at_the_next_read(monkeypatch):
     storage = MemoryStorage()
     t = table(storage)
     t.upsert(batch([1, 2], 1))
     other = mdt.open(HiddenMetadata(storage))
     t.upsert(batch([2, 3], 2))
 
-    def failing(record):
+    def raise_unavailable(record):
         raise Unavailable("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit_log, "encode", failing)
+        patch.setattr(commit_log, "encode", raise_unavailable)
         refused("the disk is full", other.scan, kind=Unavailable)
     assert rows_of(other) == rows_of(t)
 
 
-def test_merged_files_are_removed_an_hour_after_newer_ones_replace_them():
+def test_merged_files_are_removed_an_hour_after_newer_ones_replaced_them():
     storage = MemoryStorage()
     t = table(storage, "MERGE_ON_READ")
     t.upsert(batch(list(range(200)), 1))
     t.upsert(batch([1], 2))
     other = mdt.open(HiddenMetadata(storage))
     assert other.storage.merged == 1
-    old = other.scan()
-    before = old.to_arrow()
+    old_scan = other.scan()
+    old_rows = old_scan.to_arrow()
     t.upsert(batch([2], 3))
     assert rows_of(other) == rows_of(t)
-    assert other.storage.merged == 2 and old.to_arrow() == before
+    assert other.storage.merged == 2 and old_scan.to_arrow() == old_rows
     storage.sleep(MERGED_FILES_KEPT_SECONDS + 1)
     t.upsert(batch([3], 4))
     assert rows_of(other) == rows_of(t)
-    assert other.storage.merged == 2  # the newest file, and the one it has just replaced
+    assert other.storage.merged == 2  # the newest file and the one it replaced
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_an_instant_that_is_no_date_is_like_any_other(version, monkeypatch):
+def test_an_instant_that_is_not_a_date_is_read_like_any_other_unless_it_is_all_nines(
+    version, monkeypatch
+):
     time = foreign_tables.time
-    weird = {3: "20261399000000000"}
-    monkeypatch.setattr(foreign_tables, "time", lambda number: weird.get(number, time(number)))
+    invalid_times = {3: "20261399000000000"}
+    monkeypatch.setattr(
+        foreign_tables, "time", lambda number: invalid_times.get(number, time(number))
+    )
     other = foreign_tables.ForeignTable({"id": "string", "v": "long"}, version=version)
     for number in (1, 2, 3):
         other.base(number, [{"id": "a", "v": number}])
     t = mdt.open(other.storage)
     assert t.scan().to_arrow()["v"].to_pylist() == [3]
     assert t.snapshot().last_instant == "20270101000000000"
-    weird[3] = "99999999999999999"
+    invalid_times[3] = "99999999999999999"
     other.base(3, [{"id": "a", "v": 4}])
     refused("99999999999999999, which is not a date", mdt.open, other.storage, kind=Unsupported)

@@ -1,4 +1,4 @@
-"""Hudi's own indexes find the file groups of keys, and never lose a row."""
+"""Look-ups by Hudi's own indexes find the file groups of keys and lose no rows."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ def notes(scan) -> dict[str, str]:
 
 
 def by_keys(t: mdt.Table, *keys: str):
-    """Return a scan of the rows with ``keys``, which have no bounds."""
+    """Return a scan of the rows with these record keys."""
     texts = ", ".join(f"'{key}'" for key in keys)
     return t.scan(f"{KEY} in ({texts})", [*t.schema.names, KEY])
 
 
-def require_right(folder: Path, rows: list[dict], reason: str | None = None) -> None:
-    """Require that look-ups find all ``rows``, and the reason in the note of the record index."""
+def assert_found(folder: Path, rows: list[dict], reason: str | None = None) -> None:
+    """Assert that look-ups find all ``rows``, and that a plan notes this reason for the record
+    index.
+    """
     t = mdt.open(folder)
     scan = by_keys(t, *(row[KEY] for row in rows))
     assert bag(scan.to_arrow()) == sorted(map(repr, rows))
@@ -82,7 +84,7 @@ def test_every_key_is_found_in_one_file_group(name, tmp_path):
 
 
 @TABLES
-def test_an_absent_key_reads_no_data_file(name, tmp_path, monkeypatch):
+def test_a_look_up_of_an_absent_key_reads_no_data_file(name, tmp_path, monkeypatch):
     t = mdt.open(fixture(name, tmp_path))
     row = rows_of(t)[0]
     key = {field: row[field] for field in t.definition.key}
@@ -91,15 +93,15 @@ def test_an_absent_key_reads_no_data_file(name, tmp_path, monkeypatch):
     paths = []
     read, open_file = LocalStorage.read, LocalStorage.open
 
-    def recorded(method):
-        def call(self, path, *rest, **named):
+    def record_path(method):
+        def call(self, path, *rest, **keywords):
             paths.append(path)
-            return method(self, path, *rest, **named)
+            return method(self, path, *rest, **keywords)
 
         return call
 
-    monkeypatch.setattr(LocalStorage, "read", recorded(read))
-    monkeypatch.setattr(LocalStorage, "open", recorded(open_file))
+    monkeypatch.setattr(LocalStorage, "read", record_path(read))
+    monkeypatch.setattr(LocalStorage, "open", record_path(open_file))
     assert t.get(key) is None
     assert by_keys(t, "absent").count() == 0
     assert paths and all(path.startswith(".hoodie/") for path in paths)
@@ -115,7 +117,7 @@ def test_an_absent_key_reads_no_data_file(name, tmp_path, monkeypatch):
         ("mor_avro_v8_trips_8i3u1d", "rider"),
     ),
 )
-def test_values_are_found_by_a_secondary_index(name, column, tmp_path):
+def test_a_secondary_index_finds_the_rows_of_values_and_nulls(name, column, tmp_path):
     t = mdt.open(fixture(name, tmp_path))
     [index] = {name for name in _secondary(t) if name.removesuffix("_idx").endswith(column[:8])}
     rows = t.scan().to_arrow().to_pylist()
@@ -126,10 +128,12 @@ def test_values_are_found_by_a_secondary_index(name, column, tmp_path):
         expected = [row for row in rows if row[column] == value]
         assert bag(scan.to_arrow()) == sorted(map(repr, expected))
         assert notes(scan)[index] == "used"
-    few = t.scan(f"{column} in (:first, :last)", params={"first": values[0], "last": values[-1]})
+    two_values = t.scan(
+        f"{column} in (:first, :last)", params={"first": values[0], "last": values[-1]}
+    )
     expected = [row for row in rows if row[column] in (values[0], values[-1])]
-    assert bag(few.to_arrow()) == sorted(map(repr, expected))
-    assert notes(few)[index] == "used"
+    assert bag(two_values.to_arrow()) == sorted(map(repr, expected))
+    assert notes(two_values)[index] == "used"
 
 
 def _secondary(t: mdt.Table) -> list[str]:
@@ -138,13 +142,13 @@ def _secondary(t: mdt.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ("cow_v9_txns_simple_meta", "mor_avro_v8_trips_8i3u1d"))
-def test_base_files_of_indexes_are_read(name, tmp_path):
+def test_compacted_index_files_are_read(name, tmp_path):
     folder = fixture(name, tmp_path)
     t = mdt.open(folder)
     rows, indexes = rows_of(t), [RECORD_INDEX, *_secondary(t)]
     for index in indexes:
         index_files.compact(folder, index)
-    require_right(folder, rows, "used")
+    assert_found(folder, rows, "used")
     t = mdt.open(folder)
     column = "rider" if "trips" in name else "merchant_name"
     scan = t.scan(f"{column} = :value", params={"value": rows[0][column]})
@@ -152,25 +156,27 @@ def test_base_files_of_indexes_are_read(name, tmp_path):
     assert "used" in {notes(scan).get(index) for index in indexes[1:]}
 
 
-def test_an_index_that_lacks_a_key_is_not_used(tmp_path):
+def test_an_index_without_an_existing_key_is_not_used(tmp_path):
     folder = fixture(TABLE, tmp_path)
     rows = rows_of(mdt.open(folder))
-    lost = rows[5][KEY]
-    index_files.compact(folder, RECORD_INDEX, lambda key, record: None if key == lost else record)
-    require_right(folder, rows, "not_complete")
+    missing = rows[5][KEY]
+    index_files.compact(
+        folder, RECORD_INDEX, lambda key, record: None if key == missing else record
+    )
+    assert_found(folder, rows, "not_complete")
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_an_index_of_version_6_that_has_another_key_than_a_row_hides_no_row(kind, tmp_path):
-    """Hudi's writers may lose keys from it, and leave others there, in merge-on-read tables."""
+def test_a_record_index_of_version_6_without_an_existing_key_hides_no_row(kind, tmp_path):
+    """In merge-on-read tables, Hudi's writers may lose keys of the index and leave others in it."""
     folder = tmp_path / "t"
     rows = [{"id": f"k{n}", "n": n} for n in range(9)]
     options = {"mdt.hudi.metadata": True, "mdt.hudi.record.index": True, "mdt.small.file.bytes": 0}
-    own = mdt.create(
+    our_table = mdt.create(
         folder, pa.Table.from_pylist(rows).schema, ["id"], table_type=kind, options=options
     )
     for row in rows:
-        own.insert([row])
+        our_table.insert([row])
     shutil.rmtree(folder / ".hoodie/.mdt")
     if kind == "MERGE_ON_READ":
         index_files.compact(folder, RECORD_INDEX, rename={"k3": "other"})
@@ -184,20 +190,20 @@ def test_an_index_of_version_6_that_has_another_key_than_a_row_hides_no_row(kind
     assert notes(by_keys(t, "k10"))[RECORD_INDEX] == reason
 
 
-def test_an_index_with_a_file_group_that_does_not_exist_is_not_used(tmp_path):
+def test_an_index_that_names_an_unknown_file_group_is_not_used(tmp_path):
     folder = fixture(TABLE, tmp_path)
     rows = rows_of(mdt.open(folder))
 
-    def moved(key, record):
+    def change_file_group(key, record):
         if key == rows[5][KEY]:
             record["recordIndexMetadata"][1]["fileIdHighBits"] ^= 1
         return record
 
-    index_files.compact(folder, RECORD_INDEX, moved)
-    require_right(folder, rows, "not_usable")
+    index_files.compact(folder, RECORD_INDEX, change_file_group)
+    assert_found(folder, rows, "not_usable")
 
 
-def test_a_table_whose_keys_repeat_is_read_without_the_index(tmp_path):
+def test_a_table_with_repeated_keys_is_read_without_the_index(tmp_path):
     t = mdt.open(fixture("mor_avro_v9_nonpartitioned_rollback", tmp_path))
     rows = rows_of(t)
     keys = {row[KEY] for row in rows}
@@ -207,13 +213,13 @@ def test_a_table_whose_keys_repeat_is_read_without_the_index(tmp_path):
     assert notes(scan)[RECORD_INDEX] == "not_complete"
 
 
-def test_only_complete_indexes_are_used(tmp_path):
+def test_an_index_that_is_still_being_built_is_not_used(tmp_path):
     folder = fixture(TABLE, tmp_path)
     path = folder / ".hoodie" / "hoodie.properties"
     text = path.read_text()
-    moved = text.replace("record_index,", "").replace(".inflight=", ".inflight=record_index")
-    assert moved.count("record_index") == text.count("record_index") > 0
-    path.write_text(moved)
+    changed_text = text.replace("record_index,", "").replace(".inflight=", ".inflight=record_index")
+    assert changed_text.count("record_index") == text.count("record_index") > 0
+    path.write_text(changed_text)
     t = mdt.open(folder)
     assert RECORD_INDEX not in notes(by_keys(t, "absent"))
 
@@ -227,7 +233,9 @@ def test_only_complete_indexes_are_used(tmp_path):
         "mor_parquet_v6_simplekeygen_nonhivestyle",
     ),
 )
-def test_filters_in_footers_find_files_without_a_record_index(name, tmp_path, monkeypatch):
+def test_bloom_filters_in_footers_find_the_files_of_keys_without_a_record_index(
+    name, tmp_path, monkeypatch
+):
     monkeypatch.setattr(hudi_key_indexes, "FILTERED_ROWS_MIN", 0)
     t = mdt.open(fixture(name, tmp_path))
     rows = rows_of(t)
@@ -244,10 +252,10 @@ def test_filters_in_footers_find_files_without_a_record_index(name, tmp_path, mo
 
 
 def hide(folder: Path, times: list[str], *, data: bool = True) -> dict[Path, bytes]:
-    """Remove instants from the timelines, and return their files."""
+    """Remove instants from the timelines and return their files."""
     hidden = {}
-    for place in (".hoodie/timeline", f"{FOLDER}/.hoodie/timeline")[not data :]:
-        for path in (folder / place).iterdir():
+    for timeline_folder in (".hoodie/timeline", f"{FOLDER}/.hoodie/timeline")[not data :]:
+        for path in (folder / timeline_folder).iterdir():
             if path.name[:17] in times:
                 hidden[path] = path.read_bytes()
                 path.unlink()
@@ -255,28 +263,28 @@ def hide(folder: Path, times: list[str], *, data: bool = True) -> dict[Path, byt
 
 
 @pytest.mark.parametrize("name", ("cow_v9_txns_simple_meta", "mor_avro_v9_txns_simple_meta"))
-def test_a_metadata_table_that_lacks_an_instant_is_not_used(name, tmp_path):
+def test_a_metadata_table_without_an_instant_of_the_table_is_not_used(name, tmp_path):
     folder = fixture(name, tmp_path)
     rows = rows_of(mdt.open(folder))
     for time in instants(folder)[-3:]:
         hidden = hide(folder, [time], data=False)
         assert hidden
-        require_right(folder, rows, "not_usable")
+        assert_found(folder, rows, "not_usable")
         for path, content in hidden.items():
             path.write_bytes(content)
-    require_right(folder, rows, "used")
+    assert_found(folder, rows, "used")
 
 
-def test_an_instant_that_the_table_does_not_have_is_noticed(tmp_path):
+def test_a_metadata_table_with_an_instant_that_the_table_lacks_is_not_used(tmp_path):
     folder = fixture("mor_avro_v9_txns_simple_meta", tmp_path)
     newest = instants(folder)[-1]
     for path in (folder / ".hoodie" / "timeline").iterdir():
         if path.name.startswith(newest):
             path.unlink()
-    require_right(folder, rows_of(mdt.open(folder)), "not_usable")
+    assert_found(folder, rows_of(mdt.open(folder)), "not_usable")
 
 
-def test_a_table_is_followed_and_older_scans_keep_their_rows(tmp_path):
+def test_look_ups_follow_new_commits_and_older_scans_keep_their_rows(tmp_path):
     folder = fixture("mor_avro_v9_txns_simple_meta", tmp_path)
     newest = rows_of(mdt.open(folder))
     hidden = hide(folder, instants(folder)[-4:])
@@ -295,20 +303,20 @@ def test_a_table_is_followed_and_older_scans_keep_their_rows(tmp_path):
     assert bag(scan.to_arrow()) == sorted(map(repr, older))
 
 
-def test_views_of_other_states_do_not_use_the_newest_index(tmp_path):
+def test_views_other_than_the_newest_snapshot_do_not_use_the_index(tmp_path):
     folder = fixture("mor_avro_v9_txns_simple_meta", tmp_path)
     t, times = mdt.open(folder), instants(folder)
     keys = [row[KEY] for row in rows_of(t)]
     for options in ({"as_of": times[0]}, {"query_type": "read_optimized"}):
-        everything = t.scan(columns=[KEY], **options).to_arrow()[KEY].to_pylist()
-        texts = ", ".join(f"'{key}'" for key in {*keys, *everything})
+        all_keys = t.scan(columns=[KEY], **options).to_arrow()[KEY].to_pylist()
+        texts = ", ".join(f"'{key}'" for key in {*keys, *all_keys})
         scan = t.scan(f"{KEY} in ({texts})", [KEY], **options)
-        assert sorted(scan.to_arrow()[KEY].to_pylist()) == sorted(everything)
+        assert sorted(scan.to_arrow()[KEY].to_pylist()) == sorted(all_keys)
         assert RECORD_INDEX not in notes(scan)
 
 
 @pytest.mark.parametrize("compacted", (False, True), ids=("logs", "base files"))
-def test_flipped_bytes_in_an_index_lose_no_row(compacted, tmp_path):
+def test_flipped_bytes_in_an_index_lose_no_rows(compacted, tmp_path):
     folder = fixture("mor_avro_v8_trips_8i3u1d", tmp_path)
     t = mdt.open(folder)
     rows, secondary = rows_of(t), _secondary(t)
@@ -323,7 +331,7 @@ def test_flipped_bytes_in_an_index_lose_no_row(compacted, tmp_path):
             damaged = bytearray(content)
             damaged[rng.randrange(len(content))] ^= rng.randrange(1, 256)
             path.write_bytes(bytes(damaged))
-            require_right(folder, rows)
+            assert_found(folder, rows)
             t = mdt.open(folder)
             scan = t.scan("rider = :value", params={"value": rows[0]["rider"]})
             assert scan.count() == sum(row["rider"] == rows[0]["rider"] for row in rows)

@@ -1,4 +1,6 @@
-"""Log files of other writers: dead rows of base files that are read in place, and merged files."""
+"""Log files of other writers: deleted rows of base files that are read in place, and merged
+files.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def batch(ids, v):
 
 
 def files(t: mdt.Table, kind: int) -> dict[int, str]:
-    """Return the segments and paths of the live files of a kind."""
+    """Return the paths of the live files of a kind by segment."""
     snapshot = t.snapshot()
     numbers = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == kind]
     return {snapshot.segment(n).id: snapshot.segment(n).path for n in numbers.tolist()}
@@ -49,7 +51,7 @@ def rows_of(t: mdt.Table) -> list[str]:
     return sorted(map(repr, t.scan().to_arrow().to_pylist()))
 
 
-def test_a_base_file_stays_in_place_while_log_files_come(storage):
+def test_a_base_file_is_read_in_place_while_log_files_are_added(storage):
     t, other = mdt.open(storage), mdt.open(HiddenMetadata(storage))
     base, merged = files(other, BASE), files(other, MERGED)
     assert [len(files(other, kind)) for kind in (BASE, LOG, MERGED)] == [1, 1, 1]
@@ -73,7 +75,7 @@ def test_a_merged_file_has_only_the_rows_of_log_files(storage):
     assert other.get(1) == {"id": 1, "v": 2}
 
 
-def test_dead_rows_live_again_when_a_log_file_is_rolled_back(storage):
+def test_deleted_rows_are_live_again_after_the_log_file_is_rolled_back(storage):
     t, other = mdt.open(storage), mdt.open(HiddenMetadata(storage))
     before, base = rows_of(other), files(other, BASE)
     paths = {info.path for info in storage.list("")}
@@ -87,7 +89,7 @@ def test_dead_rows_live_again_when_a_log_file_is_rolled_back(storage):
     assert files(other, BASE).keys().isdisjoint(base)
 
 
-def test_updates_in_log_files_are_changes(storage):
+def test_updates_and_deletes_in_log_files_are_changes(storage):
     t = mdt.open(storage)
     since = t.history()["instant"].to_pylist()[-1]
     t.upsert(batch([1, 600], 5))
@@ -107,7 +109,7 @@ def test_updates_in_log_files_are_changes(storage):
     ("column", "value"),
     [("kind", BASE), ("name", "f-0_1-2-3_20240101000000000.parquet"), ("instant", "2" * 17)],
 )
-def test_a_record_with_a_wrong_merged_file_is_refused(storage, column, value):
+def test_a_record_with_an_invalid_merged_file_is_refused(storage, column, value):
     other = mdt.open(HiddenMetadata(storage))
     record = other.metadata.record(1)
     files = record.table("files")
@@ -120,16 +122,16 @@ def test_a_record_with_a_wrong_merged_file_is_refused(storage, column, value):
     refused("file names that agree", commit_log.decode, data, seq=1, path="log/1", kind=Corrupt)
 
 
-def test_only_imported_files_have_dead_rows_from_the_start(storage):
+def test_a_record_with_deleted_rows_in_new_files_of_our_own_is_refused(storage):
     imported = mdt.open(HiddenMetadata(storage)).metadata.record(1)
-    own = mdt.open(storage).metadata.record(1)
-    tables = {**own.tables, "dead": imported.table("dead")}
-    data = commit_log.encode(CommitRecord(1, own.header, tables))
+    our_record = mdt.open(storage).metadata.record(1)
+    tables = {**our_record.tables, "dead": imported.table("dead")}
+    data = commit_log.encode(CommitRecord(1, our_record.header, tables))
     refused("only imported files", commit_log.decode, data, seq=1, path="log/1", kind=Corrupt)
 
 
 @pytest.mark.parametrize("ignores_defaults", [False, True])
-def test_a_partial_update_that_is_late_changes_no_row_unless_it_fills_a_value(ignores_defaults):
+def test_a_late_partial_update_changes_no_row_unless_it_fills_a_null(ignores_defaults):
     properties = {
         "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
         "hoodie.table.ordering.fields": "ts",
@@ -147,12 +149,12 @@ def test_a_partial_update_that_is_late_changes_no_row_unless_it_fills_a_value(ig
     expected = [("update_before", "a", "x"), ("update_after", "a", "y")]
     if ignores_defaults:
         expected += [("update_before", "c", None), ("update_after", "c", "y")]
-    found = [(row["_change"], row["id"], row["v"]) for row in changes]
-    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    actual = [(row["_change"], row["id"], row["v"]) for row in changes]
+    assert sorted(actual, key=repr) == sorted(expected, key=repr)
     assert t.snapshot().dead_rows.sum() == len(expected) // 2
 
 
-def test_times_of_96_bits_that_nanoseconds_do_not_have_are_read_in_place():
+def test_int96_times_beyond_the_range_of_nanoseconds_are_read_in_place():
     table = ForeignTable(
         {"id": "string", "at": {"type": "long", "logicalType": "timestamp-micros"}}
     )
@@ -178,7 +180,7 @@ def test_times_of_96_bits_that_nanoseconds_do_not_have_are_read_in_place():
 @pytest.mark.parametrize(
     "writer", ["parquet-mr version 1.9.0 (x)", "parquet-mr version 1.18.0 (x)", "parquet-mr (x)"]
 )
-def test_bounds_without_nan_or_of_decimals_compared_by_signed_bytes_exclude_no_row(writer):
+def test_bounds_without_nan_and_bounds_of_decimals_by_signed_bytes_exclude_no_rows(writer):
     kind = {"type": "fixed", "name": "d", "size": 9, "logicalType": "decimal"}
     table = ForeignTable(
         {"id": "string", "x": "double", "d": {**kind, "precision": 20, "scale": 2}}
@@ -203,13 +205,15 @@ def test_bounds_without_nan_or_of_decimals_compared_by_signed_bytes_exclude_no_r
 
 
 def _as_written_by(writer: str, data: bytes) -> bytes:
-    """Return a Parquet file with the name of its writer and the bounds of decimals changed.
+    """Return a Parquet file with another name of its writer and changed bounds of decimals.
 
-    By their bytes with signs, 1.28 is the least of 0.01, 1.28 and 2.56.
+    Compared by signed bytes, 1.28 is the smallest of 0.01, 1.28 and 2.56.
     """
-    ours = pq.read_metadata(io.BytesIO(data)).created_by
+    current_writer = pq.read_metadata(io.BytesIO(data)).created_by
     begin = len(data) - int.from_bytes(data[-8:-4], "little") - 8
-    footer = data[begin:].replace(ours.encode(), writer.ljust(len(ours)).encode())
+    footer = data[begin:].replace(
+        current_writer.encode(), writer.ljust(len(current_writer)).encode()
+    )
     if "1.18" not in writer:
         footer = footer.replace((1).to_bytes(9, "big"), (128).to_bytes(9, "big"))
     return data[:begin] + footer

@@ -1,4 +1,4 @@
-"""Base files of Hudi's writers with dates and times in the old calendar of Spark."""
+"""Base files of Hudi's writers with dates and times in the Julian calendar of older Spark."""
 
 from datetime import date, datetime
 
@@ -22,8 +22,8 @@ OLD = {
 }
 
 
-def table_of_spark(values, told, *, has_log=False, **named):
-    """Return the storage of a table with a base file that notes ``told`` in its footer."""
+def create_table_of_spark(values, told, *, has_log=False, **named):
+    """Return the storage of a table with a base file that has ``told`` in its footer."""
     storage, rows = MemoryStorage(), pa.table({"id": [1, 2], "at": values})
     theirs = mdt.create(OtherWriter(storage), rows.schema, ["id"])
     theirs.insert(rows)
@@ -41,20 +41,22 @@ def table_of_spark(values, told, *, has_log=False, **named):
 @pytest.mark.parametrize("has_log", [False, True])
 @pytest.mark.parametrize("values", OLD.values(), ids=OLD.keys())
 @pytest.mark.parametrize("told", [LEGACY, {"org.apache.spark.version": "2.4.8"}])
-def test_tables_with_days_of_the_old_calendar_are_refused(values, told, has_log):
-    storage = table_of_spark(values, told, has_log=has_log)
-    said = "may have dates or times in the Julian calendar … datetimeRebaseModeInWrite=CORRECTED"
-    refused(said, lambda: mdt.open(storage).scan().to_arrow(), kind=Unsupported)
-    refused(said, mdt.adopt, storage, kind=Unsupported)
+def test_tables_with_dates_in_the_julian_calendar_are_refused(values, told, has_log):
+    storage = create_table_of_spark(values, told, has_log=has_log)
+    message = "may have dates or times in the Julian calendar … datetimeRebaseModeInWrite=CORRECTED"
+    refused(message, lambda: mdt.open(storage).scan().to_arrow(), kind=Unsupported)
+    refused(message, mdt.adopt, storage, kind=Unsupported)
     assert not storage.list(paths.PRIVATE)
 
 
-def test_times_without_bounds_are_refused_if_their_writer_may_have_shifted_them():
-    named = {"use_deprecated_int96_timestamps": True}
+def test_int96_times_are_refused_if_their_writer_may_have_rebased_them():
+    writer_options = {"use_deprecated_int96_timestamps": True}
     times = pa.array([datetime(2024, 1, 1), None], pa.timestamp("us", "UTC"))
-    storage = table_of_spark(times, LEGACY_96, **named)
+    storage = create_table_of_spark(times, LEGACY_96, **writer_options)
     refused("Julian calendar", lambda: mdt.open(storage).scan().to_arrow(), kind=Unsupported)
-    storage = table_of_spark(times, LEGACY, **named)  # it has not shifted those of 96 bits
+    storage = create_table_of_spark(
+        times, LEGACY, **writer_options
+    )  # this writer does not rebase int96 times
     assert mdt.open(storage).scan().count() == 2
 
 
@@ -69,8 +71,8 @@ def test_times_without_bounds_are_refused_if_their_writer_may_have_shifted_them(
     ],
     ids=["day", "time", "nulls", "corrected"],
 )
-def test_days_that_both_calendars_count_alike_are_read(values, told, has_log):
-    rows = mdt.open(table_of_spark(values, told, has_log=has_log)).scan().to_arrow()
+def test_dates_that_are_equal_in_both_calendars_are_read(values, told, has_log):
+    rows = mdt.open(create_table_of_spark(values, told, has_log=has_log)).scan().to_arrow()
     at = pa.table({"at": values})["at"].to_pylist()
     assert sorted(rows["id"].to_pylist()) == [1, 2][: len(rows)]
     assert {row["id"]: row["at"] for row in rows.to_pylist()}[1] == at[0]

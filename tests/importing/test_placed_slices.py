@@ -1,4 +1,4 @@
-"""File slices of the log beside those of Hudi's timeline."""
+"""File slices of our log compared with those of Hudi's timeline."""
 
 from types import SimpleNamespace
 
@@ -15,9 +15,9 @@ BASE_FILE = DataFile(f"{ID}_0-1-2_20260102000000000.parquet", 100, "202601020000
 LOG_FILE = DataFile(f".{ID}_20260102000000000.log.1_0-1-3", 50, "20260102000000000")
 
 
-def test_a_slice_begins_with_its_base_file_though_its_log_files_came_before():
-    """In version 6, log files come before the base file of the compaction that was pending then.
-    They are imported with the slice before, and stay when the compaction completes.
+def test_a_slice_has_its_base_file_even_if_its_log_files_were_imported_before():
+    """In version 6, log files are written before the base file of a compaction that is pending.
+    They are imported with the slice before, and are kept when the compaction completes.
     """
     log = file(LOG_FILE, LOG, "20260101000000000", segment=7)
     base = file(BASE_FILE, BASE, "20260102000000000", segment=9)
@@ -33,7 +33,7 @@ def test_a_slice_begins_with_its_base_file_though_its_log_files_came_before():
     assert changed_groups(placed_slices(snapshot), [other], is_altered=False) == [("city=x", ID)]
 
 
-def test_the_newest_slice_counts_though_log_files_name_the_slice_before():
+def test_the_instant_of_a_group_is_that_of_its_newest_file_slice():
     log = SimpleNamespace(base_instant="20260101000000000")
     base = SimpleNamespace(base_instant="20260102000000000")
     assert slice_instant([log, base]) == "20260102000000000"

@@ -1,4 +1,4 @@
-"""Imported large tables of other writers stay in the user's cache directory."""
+"""Imports of large tables of other writers are kept in the user's cache directory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def records(folder: Path) -> int:
 
 
 def foreign(tmp_path: Path, name: str = "t", table_type: str = "COPY_ON_WRITE") -> str:
-    """Write a table of two commits, and return the path of a copy without ``.mdt``."""
+    """Write a table with two commits and return the path of a copy without ``.mdt``."""
     t = table(str(tmp_path / f"{name}-ours"), table_type)
     t.upsert(batch([1, 2, 3], 1))
     t.upsert(batch([1], 2))
@@ -51,7 +51,7 @@ def foreign(tmp_path: Path, name: str = "t", table_type: str = "COPY_ON_WRITE") 
 
 
 def copied(tmp_path: Path, name: str = "t") -> str:
-    """Copy a table as another writer would have written it."""
+    """Copy a table so that it looks like one of another writer."""
     shutil.copytree(
         tmp_path / f"{name}-ours",
         tmp_path / name,
@@ -62,7 +62,7 @@ def copied(tmp_path: Path, name: str = "t") -> str:
 
 
 def opened(path: str, options: dict[str, object]) -> mdt.Table:
-    """Open a table after those that were closed have released their folders."""
+    """Open a table after closed tables have released their folders."""
     gc.collect()
     return mdt.open(path, options)
 
@@ -80,18 +80,18 @@ def test_a_table_is_imported_once(tmp_path, options, table_type):
     [folder] = folders(tmp_path)
     before = records(folder)
     for file in (tmp_path / "t").rglob("*.parquet"):
-        file.write_bytes(bytes(file.stat().st_size))  # they are not read
+        file.write_bytes(bytes(file.stat().st_size))  # the files are not read again
     assert mdt.open(path, options).scan("v < 0").count() == 0
-    again = mdt.open(copied(tmp_path), options)
-    assert rows_of(again) == rows and records(folder) == before
-    assert not again.check().problems
+    reopened = mdt.open(copied(tmp_path), options)
+    assert rows_of(reopened) == rows and records(folder) == before
+    assert not reopened.check().problems
     assert not (tmp_path / "t" / paths.PRIVATE).exists()
 
 
 @pytest.mark.parametrize("table_type", TYPES)
 @settings(max_examples=10)
 @given(steps=STEPS)
-def test_later_commits_are_imported_after_those_in_the_folder(table_type, steps, tmp_path_factory):
+def test_later_commits_are_imported_into_the_same_folder(table_type, steps, tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("table")
     options = {"mdt.cache.dir": str(tmp_path / "cache")}
     t = table(str(tmp_path / "t-ours"), table_type)
@@ -123,20 +123,24 @@ def _rows(path, options):
 
 
 @pytest.mark.parametrize("kind", ["log", "checkpoints", "timeline"])
-def test_a_damaged_folder_is_made_again(tmp_path, options, kind):
+def test_a_damaged_folder_is_rebuilt(tmp_path, options, kind):
     path = foreign(tmp_path)
     rows = rows_of(mdt.open(path, options))
     [folder] = folders(tmp_path)
     damaged = [folder / "timeline"]
     if kind != "timeline":
-        damaged = [one for one in (folder / paths.PRIVATE / kind).rglob("*") if one.is_file()]
+        damaged = [
+            path_in_folder
+            for path_in_folder in (folder / paths.PRIVATE / kind).rglob("*")
+            if path_in_folder.is_file()
+        ]
     assert damaged
     for file in damaged:
         file.write_bytes(b"\xff" * 40)
     assert rows_of(opened(path, options)) == rows
 
 
-def test_a_damaged_folder_that_another_object_uses_is_left_alone(tmp_path, options):
+def test_a_damaged_folder_that_another_object_uses_is_not_changed(tmp_path, options):
     path = foreign(tmp_path)
     user = mdt.open(path, options)
     [folder] = folders(tmp_path)
@@ -147,18 +151,18 @@ def test_a_damaged_folder_that_another_object_uses_is_left_alone(tmp_path, optio
     assert folder.exists() and user is not None
 
 
-def test_records_that_a_killed_process_left_are_removed(tmp_path, options):
+def test_records_left_by_a_killed_process_are_removed(tmp_path, options):
     path = foreign(tmp_path)
     mdt.open(path, options)
     [folder] = folders(tmp_path)
     newest = max((folder / paths.log_dir()).iterdir())
-    shutil.copy(newest, folder / paths.commit(3))  # record 2 was not written yet
+    shutil.copy(newest, folder / paths.commit(3))  # record 2 is not written yet
     ours(tmp_path).upsert(batch([7], 3))
     assert rows_of(mdt.open(copied(tmp_path), options)) == rows_of(ours(tmp_path))
     assert records(folder) == 3
 
 
-def test_other_properties_have_another_folder(tmp_path, options):
+def test_a_table_with_other_properties_has_another_folder(tmp_path, options):
     path = foreign(tmp_path)
     mdt.open(path, options)
     properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"
@@ -171,7 +175,7 @@ def test_other_properties_have_another_folder(tmp_path, options):
     assert len(folders(tmp_path)) == 2
 
 
-def test_the_oldest_folders_that_nobody_uses_are_removed(tmp_path, options):
+def test_the_oldest_unused_folders_are_removed(tmp_path, options):
     small = options | {"mdt.cache.bytes.max": 1}
     used = mdt.open(foreign(tmp_path, "a"), small)
     mdt.open(foreign(tmp_path, "b"), small)
@@ -186,7 +190,7 @@ def ours_of(tmp_path: Path, name: str) -> mdt.Table:
     return mdt.open(str(tmp_path / f"{name}-ours"))
 
 
-def test_a_long_log_is_begun_anew(tmp_path, options, monkeypatch):
+def test_a_folder_with_a_long_log_is_rebuilt(tmp_path, options, monkeypatch):
     path = foreign(tmp_path)
     mdt.open(path, options)
     [folder] = folders(tmp_path)
@@ -197,7 +201,7 @@ def test_a_long_log_is_begun_anew(tmp_path, options, monkeypatch):
         assert records(folder) <= 4
 
 
-def test_merged_files_that_earlier_processes_replaced_are_removed(tmp_path, options):
+def test_merged_files_replaced_by_earlier_processes_are_removed(tmp_path, options):
     path = foreign(tmp_path, table_type="MERGE_ON_READ")
     assert mdt.open(path, options).storage.merged == 1
     for number in range(3, 6):
@@ -205,7 +209,7 @@ def test_merged_files_that_earlier_processes_replaced_are_removed(tmp_path, opti
         used = None
         used = opened(copied(tmp_path), options)
         assert rows_of(used) == rows_of(ours(tmp_path))
-        assert used.storage.merged <= 2  # that of before this opening, and the newest
+        assert used.storage.merged <= 2  # the one before this opening, and the newest
     other = mdt.open(path, options)
     ours(tmp_path).upsert(batch([1], 9))
     rows = used.scan()
@@ -213,7 +217,7 @@ def test_merged_files_that_earlier_processes_replaced_are_removed(tmp_path, opti
     assert len(rows.to_arrow()) == 3 and other.storage.merged == 3
 
 
-def test_small_tables_and_those_without_a_cache_leave_nothing(tmp_path, options, monkeypatch):
+def test_small_tables_and_tables_without_a_cache_leave_no_folder(tmp_path, options, monkeypatch):
     path = foreign(tmp_path)
     rows = rows_of(ours(tmp_path))
     assert rows_of(mdt.open(path, options | {"mdt.cache.bytes.max": 0})) == rows
@@ -224,7 +228,7 @@ def test_small_tables_and_those_without_a_cache_leave_nothing(tmp_path, options,
     assert not (tmp_path / "cache-tables").exists()
 
 
-def test_a_directory_of_somebody_else_is_not_used(tmp_path, options, caplog):
+def test_a_cache_directory_with_files_of_another_program_is_not_used(tmp_path, options, caplog):
     path = foreign(tmp_path)
     (tmp_path / "cache-tables").mkdir()
     (tmp_path / "cache-tables" / "letter.txt").write_text("mine")
@@ -245,7 +249,7 @@ def test_a_folder_that_is_locked_for_too_long_is_not_used(tmp_path, options, mon
     assert rows_of(follower) == rows_of(ours(tmp_path))
 
 
-def test_a_user_stays_one_after_a_removal_that_was_refused(tmp_path):
+def test_a_folder_with_another_user_is_not_removed_even_after_refused_attempts(tmp_path):
     cache = str(tmp_path / "cache")
     first = open_folder(cache, 1 << 20, "one", create=True)
     second = open_folder(cache, 1 << 20, "one", create=False)
@@ -256,49 +260,49 @@ def test_a_user_stays_one_after_a_removal_that_was_refused(tmp_path):
     assert os.listdir(tmp_path / "cache-tables") == ["mdt-store"]
 
 
-def test_a_reader_continues_after_commits_that_another_process_has_imported(tmp_path, options):
+def test_a_reader_continues_after_another_process_has_imported_newer_commits(tmp_path, options):
     path = foreign(tmp_path)
-    one, other = mdt.open(path, options), mdt.open(path, options)
-    look, is_first = one.storage._look, True
+    slow_reader, fast_reader = mdt.open(path, options), mdt.open(path, options)
+    list_timeline, is_first = slow_reader.storage._look, True
 
-    def overtaken():
+    def list_before_newer_import():
         nonlocal is_first
-        listed, was_first, is_first = look(), is_first, False
-        if was_first:  # it has the older timeline when the other reader imports the newer one
+        listed, was_first, is_first = list_timeline(), is_first, False
+        if was_first:  # has the older timeline when the other reader imports the newer one
             ours(tmp_path).upsert(batch([5], 5))
             copied(tmp_path)
-            assert rows_of(other) == rows_of(ours(tmp_path))
+            assert rows_of(fast_reader) == rows_of(ours(tmp_path))
         return listed
 
-    one.storage._look = overtaken
-    rows_of(one)
+    slow_reader.storage._look = list_before_newer_import
+    rows_of(slow_reader)
     for number in range(6, 9):
         ours(tmp_path).upsert(batch([number], number))
         copied(tmp_path)
-        assert rows_of(one) == rows_of(ours(tmp_path)) == rows_of(other)
+        assert rows_of(slow_reader) == rows_of(ours(tmp_path)) == rows_of(fast_reader)
 
 
-def test_an_older_timeline_is_never_imported_after_a_newer_one(tmp_path, options):
+def test_an_older_timeline_is_not_imported_after_a_newer_one(tmp_path, options):
     path = foreign(tmp_path)
-    one, other = mdt.open(path, options), mdt.open(path, options)
-    look, is_first = one.storage._look, True
+    slow_reader, fast_reader = mdt.open(path, options), mdt.open(path, options)
+    list_timeline, is_first = slow_reader.storage._look, True
 
-    def overtaken():
+    def list_before_newer_import():
         nonlocal is_first
-        listed, was_first, is_first = look(), is_first, False
+        listed, was_first, is_first = list_timeline(), is_first, False
         if was_first:
             ours(tmp_path).upsert(batch([6], 6))
             copied(tmp_path)
-            assert rows_of(other) == rows_of(ours(tmp_path))
+            assert rows_of(fast_reader) == rows_of(ours(tmp_path))
         return listed
 
     ours(tmp_path).upsert(batch([5], 5))
     copied(tmp_path)
-    one.storage._look = overtaken
-    assert rows_of(one) == rows_of(other) == rows_of(ours(tmp_path))
+    slow_reader.storage._look = list_before_newer_import
+    assert rows_of(slow_reader) == rows_of(fast_reader) == rows_of(ours(tmp_path))
 
 
-def test_a_table_that_was_made_again_with_other_columns_is_imported_anew(tmp_path, options):
+def test_a_recreated_table_with_other_columns_is_imported_from_scratch(tmp_path, options):
     mdt.open(foreign(tmp_path), options)
     shutil.rmtree(tmp_path / "t-ours")
     shutil.rmtree(tmp_path / "t")
@@ -310,21 +314,21 @@ def test_a_table_that_was_made_again_with_other_columns_is_imported_anew(tmp_pat
         ordering="v",
     )
     t.upsert([{"id": "a", "city": "Oslo", "v": 0.5}])
-    again = opened(copied(tmp_path), options)
-    assert rows_of(again) == rows_of(t)
+    reopened = opened(copied(tmp_path), options)
+    assert rows_of(reopened) == rows_of(t)
 
 
-def test_a_log_file_with_the_name_of_one_that_a_backup_has_undone_is_read_again(tmp_path, options):
+def test_a_log_file_with_the_name_of_one_removed_by_a_backup_is_read_again(tmp_path, options):
     path, saved = tmp_path / "t", tmp_path / "saved"
     other = ForeignTable(
         {"id": "string"}, version=6, storage=LocalStorage(str(path), durable=False)
     )
     other.base(1, [{"id": "a"}, {"id": "b"}, {"id": "c"}])
     shutil.copytree(path, saved)
-    name = f".{FILE_ID}_{time(1)}.log.1_1-2-3"  # version 6 names them by the time of the base file
+    name = f".{FILE_ID}_{time(1)}.log.1_1-2-3"  # version 6: the time of the base file
     handles = []
-    for number, lost, rows in [(2, "a", ["b", "c"]), (3, "b", ["a", "c"])]:
-        other.storage.create(name, deletes(number, {lost: None}))
+    for number, deleted_id, rows in [(2, "a", ["b", "c"]), (3, "b", ["a", "c"])]:
+        other.storage.create(name, deletes(number, {deleted_id: None}))
         other.commit(number)
         handles.append(mdt.open(str(path), options))
         for handle in handles:

@@ -1,4 +1,6 @@
-"""Tables that Apache Hudi wrote, opened as tables of ours: rows, filters, keys, past states."""
+"""Tables that Apache Hudi wrote, opened as our tables: rows, filters, keys, earlier
+snapshots.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_rows_are_those_of_hudi_rs_and_nothing_is_written(path, tmp_path):
 
 
 @SOME_TABLES
-def test_filters_find_what_a_look_at_all_rows_finds(path, tmp_path):
+def test_filters_return_the_matching_rows_of_a_full_scan(path, tmp_path):
     t = mdt.open(unpacked(path, tmp_path))
     rows = t.scan().to_arrow().to_pylist()
     for field in t.schema:
@@ -65,10 +67,10 @@ def test_filters_find_what_a_look_at_all_rows_finds(path, tmp_path):
         for value in values[:2]:
             for operator, test in (("=", value.__eq__), (">=", value.__le__)):
                 where = f"`{field.name}` {operator} :value"
-                found = t.scan(where, params={"value": value}).to_arrow()
+                matching = t.scan(where, params={"value": value}).to_arrow()
                 expected = [row for row in rows if _is_plain(row[field.name])]
                 expected = [row for row in expected if test(row[field.name]) is True]
-                assert bag(found) == sorted(map(repr, expected)), where
+                assert bag(matching) == sorted(map(repr, expected)), where
 
 
 def _is_plain(value: object) -> bool:
@@ -81,8 +83,11 @@ def test_rows_are_found_by_key(path, tmp_path):
     rows = t.scan().to_arrow().to_pylist()
     names = [*t.definition.key, *t.definition.partition_by]
     all_keys = [{name: row[name] for name in names} for row in rows]
-    unique = [place for place, key in enumerate(all_keys) if all_keys.count(key) == 1]
-    keys, rows = [all_keys[place] for place in unique], [rows[place] for place in unique]
+    unique = [position for position, key in enumerate(all_keys) if all_keys.count(key) == 1]
+    keys, rows = (
+        [all_keys[position] for position in unique],
+        [rows[position] for position in unique],
+    )
     assert [t.get(key) for key in keys] == rows
     if keys:
         assert t.get([*keys, keys[0]]).to_pylist() == [*rows, rows[0]]
@@ -102,7 +107,7 @@ PAST = (
 
 
 @pytest.mark.parametrize("name", PAST)
-def test_changes_are_the_difference_of_two_states(name, tmp_path):
+def test_changes_are_the_difference_of_two_snapshots(name, tmp_path):
     folder = fixture(name, tmp_path)
     t = mdt.open(folder)
     times = instants(folder)
@@ -114,8 +119,8 @@ def test_changes_are_the_difference_of_two_states(name, tmp_path):
         changes = t.changes(times[first], times[last]).to_arrow()
         kinds = changes["_change"].to_pylist()
         rows = changes.select(t.schema.names).to_pylist()
-        found = sorted(zip(kinds, map(repr, rows), strict=True))
-        assert found == expected, (times[first], times[last])
+        actual = sorted(zip(kinds, map(repr, rows), strict=True))
+        assert actual == expected, (times[first], times[last])
 
 
 def difference(old, new):
@@ -138,12 +143,12 @@ def test_an_incremental_read_has_the_rows_of_later_commits(tmp_path):
     for time in times:
         later = {row["txn_id"] for row in rows if row["_hoodie_commit_time"] > time}
         assert set(t.scan(since=time).to_arrow()["txn_id"].to_pylist()) == later
-        one = t.scan("txn_id = 'TXN-007'", since=time).count()
-        assert one == ("TXN-007" in later)
+        count = t.scan("txn_id = 'TXN-007'", since=time).count()
+        assert count == ("TXN-007" in later)
     assert t.scan(since=times[0], until=times[0]).count() == 0
 
 
-def test_a_state_whose_files_were_cleaned_is_expired(tmp_path):
+def test_snapshots_are_read_by_instant_or_time_and_seqs_are_refused(tmp_path):
     folder = fixture("cow_v9_txns_simple_meta", tmp_path)
     t, times = mdt.open(folder), instants(folder)
     refused("is not a tag, instant or time", t.scan, as_of=3, kind=Invalid)
@@ -152,7 +157,7 @@ def test_a_state_whose_files_were_cleaned_is_expired(tmp_path):
     assert mdt.open(folder, as_of=times[0]).scan().count() == t.scan(as_of=times[0]).count() > 0
 
 
-def test_a_table_of_others_is_only_read(tmp_path):
+def test_writes_and_services_on_a_table_of_others_are_refused(tmp_path):
     folder = fixture("cow_v6_nonpartitioned", tmp_path)
     t = mdt.open(folder)
     row = t.scan().to_arrow().to_pylist()[0]
@@ -169,7 +174,7 @@ def test_a_table_of_others_is_only_read(tmp_path):
     refused("is a Hudi table of another writer", mdt.create, folder, t.schema, ["id"])
 
 
-def test_a_pickle_shows_the_same_rows(tmp_path):
+def test_a_pickled_table_and_scan_return_the_same_rows(tmp_path):
     t = mdt.open(fixture("mor_avro_v8_trips_8i3u1d", tmp_path))
     rows = t.scan().to_arrow()
     assert pickle.loads(pickle.dumps(t)).scan().to_arrow() == rows
@@ -179,7 +184,7 @@ def test_a_pickle_shows_the_same_rows(tmp_path):
 
 
 @pytest.mark.parametrize("name", ("cow_v9_txns_simple_meta", "mor_avro_v8_trips_8i3u1d"))
-def test_the_read_optimized_view_has_base_files_only(name, tmp_path):
+def test_the_read_optimized_view_has_only_base_files(name, tmp_path):
     folder = fixture(name, tmp_path)
     t = mdt.open(folder)
     rows = t.scan(query_type="read_optimized").to_arrow()
@@ -203,14 +208,14 @@ def test_a_check_reads_every_row_and_names_a_damaged_file(tmp_path):
     assert problems and {problem.path for problem in problems} == {name}
 
 
-def test_a_check_finds_a_metadata_table_that_is_out_of_step(tmp_path):
+def test_a_check_reports_a_file_that_the_metadata_table_lacks(tmp_path):
     folder = fixture("cow_v9_txns_simple_meta", tmp_path)
     t = mdt.open(folder)
     assert t.check().ok
     file = t.files().to_pylist()[0]
     path = folder / file["partition"] / file["name"]
-    unknown = file["name"].replace(file["file_id"], "6f2c0a11-aaaa-4bbb-8ccc-ddddeeeeffff-0")
-    path.with_name(unknown).write_bytes(path.read_bytes())
+    unlisted = file["name"].replace(file["file_id"], "6f2c0a11-aaaa-4bbb-8ccc-ddddeeeeffff-0")
+    path.with_name(unlisted).write_bytes(path.read_bytes())
     [problem] = mdt.open(folder).check().problems
     assert "metadata table and the files disagree" in problem.text
-    assert f"no files instead of {unknown}" in problem.text
+    assert f"no files instead of {unlisted}" in problem.text

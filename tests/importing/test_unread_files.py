@@ -1,4 +1,6 @@
-"""A filter on a large table of another writer opens only the files that Hudi's statistics leave."""
+"""A filter on a large table of another writer opens only the files that Hudi's statistics do not
+exclude.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def _every_table_is_large(monkeypatch):
 
 
 def batch(numbers, texts=TEXTS, offset=0):
-    """Return a row for each number, of which each partition has neighbours."""
+    """Return a row for each number. Rows of neighbouring numbers are in the same partition."""
     numbers = list(numbers)
     days = [date(2020, 1, 1) + timedelta(days=number) for number in numbers]
     columns = [
@@ -70,7 +72,7 @@ def batch(numbers, texts=TEXTS, offset=0):
 
 
 def created(tmp_path: Path, table_type="COPY_ON_WRITE", texts=TEXTS) -> mdt.Table:
-    """Create a table of a file for each partition, with Hudi's column statistics."""
+    """Create a table with one file per partition and Hudi's column statistics."""
     t = mdt.create(
         tmp_path / "t-ours",
         SCHEMA,
@@ -89,7 +91,7 @@ def options(tmp_path: Path) -> dict[str, str]:
 
 
 def damage_all_but(table: str, part: str) -> None:
-    """Overwrite the data files of the partitions other than ``part``."""
+    """Overwrite the data files of all partitions except ``part``."""
     damaged = 0
     for file in Path(table).rglob("*.parquet"):
         if part not in str(file):
@@ -117,7 +119,7 @@ def test_a_filter_opens_only_files_within_its_bounds(tmp_path, where):
 
 @pytest.fixture(scope="module", params=TYPES)
 def updated(request, tmp_path_factory) -> Path:
-    """The folder of a table in which rows of two partitions were updated or deleted."""
+    """The folder of a table with updated and deleted rows in two partitions."""
     folder = tmp_path_factory.mktemp("updated")
     table = created(folder, request.param)
     table.upsert(batch([5, 77], TEXTS[::-1], offset=100))
@@ -151,13 +153,13 @@ def test_other_reads_see_the_whole_table_after_a_filter(updated, tmp_path, monke
 
 
 def imported_table(path, monkeypatch) -> mdt.Table:
-    """Open a table, and import it at once."""
+    """Open a table so that it is imported at once."""
     with monkeypatch.context() as patch:
         patch.setattr(imported_storage, "IMPORT_FOLDER_SLICES_MIN", 1000)
         return mdt.open(path, {"mdt.cache.bytes.max": 0})
 
 
-def test_a_table_is_read_as_a_whole_once_filters_have_opened_as_many_files(tmp_path):
+def test_a_table_is_imported_as_a_whole_after_filters_opened_as_many_files_as_it_has(tmp_path):
     created(tmp_path)
     t = mdt.open(copied(tmp_path), options(tmp_path))
     for number in range(PARTITIONS):
@@ -166,7 +168,7 @@ def test_a_table_is_read_as_a_whole_once_filters_have_opened_as_many_files(tmp_p
     assert t.scan("v = 3").count() == 1 and not t.storage.is_unread
 
 
-def test_a_table_that_was_not_read_is_read_from_its_folder_later(tmp_path):
+def test_a_table_imported_by_one_reader_is_read_from_its_folder_by_others(tmp_path):
     ours = created(tmp_path)
     path = copied(tmp_path)
     first, second = (mdt.open(path, options(tmp_path)) for _ in range(2))
@@ -175,22 +177,22 @@ def test_a_table_that_was_not_read_is_read_from_its_folder_later(tmp_path):
     assert len(list((folder / paths.log_dir()).iterdir())) == 1
     assert bag(first.scan().to_arrow()) == bag(ours.scan().to_arrow())
     damage_all_but(path, "p=3")
-    assert second.scan().count() == first.scan().count(), "the other one has imported it"
+    assert second.scan().count() == first.scan().count(), "the first reader has imported the table"
     third = opened(path, options(tmp_path))
     assert not third.storage.is_unread and third.scan("v < 0").count() == 0
 
 
-def test_columns_are_those_of_now_if_the_folder_was_begun_before_they_changed(tmp_path):
+def test_columns_altered_after_the_folder_was_created_are_read(tmp_path):
     ours = created(tmp_path)
     first = mdt.open(copied(tmp_path), options(tmp_path))
     assert first.storage.is_unread
-    again = mdt.open(tmp_path / "t", options(tmp_path))
-    assert again.storage.is_unread, "the same columns"
+    reopened = mdt.open(tmp_path / "t", options(tmp_path))
+    assert reopened.storage.is_unread, "the columns have not changed"
     ours.alter(add={"more": pa.int64()})
     copied(tmp_path)
     second = mdt.open(tmp_path / "t", options(tmp_path))
     assert second.schema.names == first.schema.names == [*SCHEMA.names, "more"]
-    for t in first, second, again:
+    for t in first, second, reopened:
         assert t.scan("more is null and v = 37").count() == 1
 
 
@@ -208,7 +210,9 @@ def test_filters_see_later_commits(tmp_path, table_type):
 
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("where", ["v = 37", "v = 5", "n < 0", "p = 2 or v = 105", "v > 1000"])
-def test_parts_have_slices_of_the_whole_state(tmp_path, monkeypatch, table_type, where):
+def test_a_partial_state_has_the_matching_slices_of_the_whole_state(
+    tmp_path, monkeypatch, table_type, where
+):
     monkeypatch.setattr(unread_files, "_PART_MAX", 1)
     ours = created(tmp_path, table_type)
     ours.upsert(batch([5], offset=100))
@@ -218,11 +222,11 @@ def test_parts_have_slices_of_the_whole_state(tmp_path, monkeypatch, table_type,
     table = load_properties(source)
     timeline = load_timeline(source, table)
     unread = load_unread(source, table, timeline, load_names(source, table, timeline), "")
-    state, others = unread.matching(source, parse_where(where, SCHEMA, None), SCHEMA)
+    state, other_count = unread.matching(source, parse_where(where, SCHEMA, None), SCHEMA)
     whole = load_state(source, table, files=load_files(source)).slices
-    assert len(whole) == len(state.slices) + others == PARTITIONS - 1
-    assert [one for one in whole if one in state.slices] == state.slices
-    assert others
+    assert len(whole) == len(state.slices) + other_count == PARTITIONS - 1
+    assert [file_slice for file_slice in whole if file_slice in state.slices] == state.slices
+    assert other_count
 
 
 @pytest.fixture
@@ -235,7 +239,7 @@ def both(updated, monkeypatch) -> tuple[str, mdt.Table]:
 
 @examples(12, 400)
 @given(where=predicates(SCHEMA, batch(range(10 * PARTITIONS))))
-def test_filters_find_the_rows_of_the_whole_table(both, where):
+def test_filters_return_the_rows_of_a_full_scan(both, where):
     path, whole = both
     t = mdt.open(path, {"mdt.cache.bytes.max": 0})
     assert t.storage.is_unread
@@ -256,10 +260,10 @@ class TestHudisTables:
         monkeypatch.setattr(unread_files, "_PART_MAX", 1)
 
     @pytest.mark.parametrize("name", TABLES)
-    def test_filters_find_the_rows_of_the_whole_table(self, name, tmp_path):
+    def test_filters_return_the_rows_of_a_full_scan(self, name, tmp_path):
         folder = fixture(name, tmp_path)
         whole = mdt.open(folder, {"mdt.cache.bytes.max": 0}).scan().to_arrow()
-        found = 0
+        tested = 0
         for column in whole.column_names:
             for value in whole[column].unique().to_pylist()[:2]:
                 if isinstance(value, (str, int)):
@@ -268,8 +272,8 @@ class TestHudisTables:
                     part = t.scan([(column, "=", value)])
                     expected = [row for row in whole.to_pylist() if row[column] == value]
                     assert bag(part.to_arrow()) == sorted(map(repr, expected))
-                    found += 1
-        assert found >= 10
+                    tested += 1
+        assert tested >= 10
 
     def _filtered(self, folder, tmp_path):
         """Return True if a filter found its row without opening all files."""
@@ -303,20 +307,20 @@ class TestHudisTables:
         assert self._filtered(folder, tmp_path)
         shutil.rmtree(tmp_path / "cache-tables")
 
-        def changed(key, record):
+        def change_statistics(key, record):
             statistics = record["ColumnStatsMetadata"][1]
             if statistics["columnName"] == "txn_id":
                 statistics |= change
             return record
 
-        index_files.compact(folder, "column_stats", changed)
+        index_files.compact(folder, "column_stats", change_statistics)
         t = mdt.open(folder, options(tmp_path))
         assert t.scan("txn_id = 'TXN-012'").count() == 1
         assert "hudi_column_stats" not in str(t.scan("txn_id = 'TXN-012'").explain())
 
 
-def test_records_without_statistics_are_of_no_use(tmp_path):
-    """Arrow would end the process if it read the bounds of a record that has none."""
+def test_records_without_statistics_are_ignored(tmp_path):
+    """Arrow would crash the process if it read the bounds of a record without them."""
     expected = created(tmp_path).scan("v = 37").to_arrow()
     path = copied(tmp_path)
     field = "ColumnStatsMetadata"

@@ -1,4 +1,4 @@
-"""A summary that writes down which ranges of it were read."""
+"""A summary that records the ranges read from it."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Recording:
-    """The bytes of one summary; ``reads``: (start, stop) of each read, in order."""
+    """The bytes of one summary. ``reads`` has the (start, stop) of each read, in order."""
 
     def __init__(self, data):
         self._summary = InMemory(data)

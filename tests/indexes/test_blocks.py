@@ -1,5 +1,5 @@
-"""A container gives back the blocks that were put in, reads no more than it must, and believes
-nothing unchecked.
+"""A container of blocks returns the blocks that were packed, reads only what it needs, and verifies
+the checksum of each block that it returns.
 """
 
 import struct
@@ -16,16 +16,16 @@ KIND = b"test/1"
 MANY = [bytes([i % 251]) * (i % 40) for i in range(700)]
 
 
-def opened(data):
+def open_blocks(data):
     return Blocks.open(InMemory(data), KIND)
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20))
-def test_blocks_come_back_as_they_were_put_in(blocks):
-    found = opened(pack(blocks, kind=KIND))
-    assert [bytes(found.read(i)) for i in range(found.count)] == blocks
-    assert [found.length(i) for i in range(found.count)] == [len(block) for block in blocks]
-    assert [bytes(block) for block in found.read_range(0, found.count)] == blocks
+def test_blocks_are_returned_as_they_were_packed(blocks):
+    unpacked = open_blocks(pack(blocks, kind=KIND))
+    assert [bytes(unpacked.read(i)) for i in range(unpacked.count)] == blocks
+    assert [unpacked.length(i) for i in range(unpacked.count)] == [len(block) for block in blocks]
+    assert [bytes(block) for block in unpacked.read_range(0, unpacked.count)] == blocks
 
 
 FAR = [b"a" * 9000, b"b" * 5000, b"c" * 7000]
@@ -41,23 +41,25 @@ FAR = [b"a" * 9000, b"b" * 5000, b"c" * 7000]
     ],
     ids=["blocks beside the table", "a far block", "neighbours", "none"],
 )
-def test_blocks_are_one_read_besides_that_of_the_table(blocks, first, end, sizes):
+def test_neighbouring_blocks_take_one_read_after_that_of_the_table_of_blocks(
+    blocks, first, end, sizes
+):
     summary = Recording(pack(list(map(memoryview, blocks)), kind=KIND))
-    found = Blocks.open(summary, KIND).read_range(first, end)
-    assert [bytes(block) for block in found] == blocks[first:end]
+    read_blocks = Blocks.open(summary, KIND).read_range(first, end)
+    assert [bytes(block) for block in read_blocks] == blocks[first:end]
     assert [stop - start for start, stop in summary.reads] == sizes
 
 
-def test_a_long_table_is_two_reads():
+def test_a_long_table_of_blocks_takes_two_reads():
     summary = Recording(pack(MANY, kind=KIND))
     blocks = Blocks.open(summary, KIND)
     assert len(summary.reads) == 2 and bytes(blocks.read(699)) == MANY[699]
 
 
-def test_a_damaged_block_is_refused_and_the_others_are_read():
+def test_a_damaged_block_is_refused_and_the_others_can_be_read():
     data = bytearray(pack([b"a" * 50, b"b" * 50, b"c" * 50], kind=KIND))
     data[data.index(b"bb")] ^= 1
-    blocks = opened(bytes(data))
+    blocks = open_blocks(bytes(data))
     assert bytes(blocks.read(0)) == b"a" * 50 and bytes(blocks.read(2)) == b"c" * 50
     with pytest.raises(ValueError, match="block 1"):
         blocks.read(1)
@@ -65,35 +67,35 @@ def test_a_damaged_block_is_refused_and_the_others_are_read():
         blocks.read_range(0, 3)
 
 
-def test_every_flipped_bit_is_noticed():
-    good = pack([b"abc", b"", b"defg"], kind=KIND)
-    for bit in range(8 * len(good)):
-        damaged = bytearray(good)
+def test_every_flipped_bit_is_detected():
+    packed = pack([b"abc", b"", b"defg"], kind=KIND)
+    for bit in range(8 * len(packed)):
+        damaged = bytearray(packed)
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ValueError):
-            opened(bytes(damaged)).read_range(0, 3)
+            open_blocks(bytes(damaged)).read_range(0, 3)
 
 
 @pytest.mark.parametrize("blocks", [[], [b"abc", b"defg"], MANY])
 def test_a_container_of_another_size_is_refused(blocks):
-    good = pack(blocks, kind=KIND)
-    for data in (*(good[:cut] for cut in range(0, len(good), 7)), good[:-1], good + b"\0"):
+    packed = pack(blocks, kind=KIND)
+    for data in (*(packed[:cut] for cut in range(0, len(packed), 7)), packed[:-1], packed + b"\0"):
         with pytest.raises(ValueError):
-            opened(data)
+            open_blocks(data)
 
 
-def test_other_kinds_and_blocks_that_are_not_there_are_refused():
+def test_other_kinds_and_missing_blocks_are_refused():
     with pytest.raises(ValueError, match="kind"):
-        opened(pack([b"abc"], kind=b"text/1"))
+        open_blocks(pack([b"abc"], kind=b"text/1"))
     for kind in (b"too long/1", b"a\0"):
         with pytest.raises(ValueError, match="kind"):
             pack([], kind=kind)
     for block in (-1, 2):
         with pytest.raises(ValueError, match="no block"):
-            opened(pack([b"", b""], kind=KIND)).read(block)
+            open_blocks(pack([b"", b""], kind=KIND)).read(block)
 
 
-def test_a_count_that_does_not_fit_is_not_believed():
+def test_an_impossible_number_of_blocks_is_refused_before_it_is_used():
     data = bytearray(pack([b"abc"], kind=KIND))
     struct.pack_into("<I", data, 12, 2**32 - 1)
     summary = Recording(bytes(data))
@@ -102,11 +104,11 @@ def test_a_count_that_does_not_fit_is_not_believed():
     assert len(summary.reads) == 1
 
 
-def test_a_summary_that_reads_short_is_refused():
-    class Short(InMemory):
+def test_a_read_with_too_few_bytes_is_refused():
+    class TruncatedSummary(InMemory):
         def read(self, start, stop):
             return memoryview(self.data)[start : stop - 1 if start else stop]
 
-    blocks = Blocks.open(Short(pack([b"a" * 9000, b"b" * 500], kind=KIND)), KIND)
+    blocks = Blocks.open(TruncatedSummary(pack([b"a" * 9000, b"b" * 500], kind=KIND)), KIND)
     with pytest.raises(ValueError):
         blocks.read(1)

@@ -1,4 +1,6 @@
-"""The Bloom filter of a column: proofs on every type, the promised rate of false positives, pages."""
+"""The Bloom filter index of a column: its verdicts on every type, its false positive rate, its
+pages.
+"""
 
 from decimal import Decimal
 
@@ -63,44 +65,47 @@ def test_nulls_are_known_exactly_and_literals_are_compared_as_numbers(op, value,
         (pa.decimal128(9, 2), 0.0, [1, 0]),
     ],
 )
-def test_zeros_are_equal_and_so_are_nans(type, literal, expected):
+def test_both_zeros_are_equal_and_all_nans_are_equal(type, literal, expected):
     segments = [[0], [1]] if pa.types.is_decimal(type) else [[0.0], [NAN]]
-    assert verdicts([summarized(one, type) for one in segments], "=", literal, type) == expected
+    assert (
+        verdicts([summarized(segment, type) for segment in segments], "=", literal, type)
+        == expected
+    )
 
 
-def test_values_inside_the_bounds_that_do_not_occur_are_proven_absent():
+def test_absent_values_within_the_bounds_are_proved_absent():
     evens = [summarized(range(at, at + 2000, 2)) for at in range(0, 40_000, 2000)]
     for absent in (1, 777, 39_999):
         assert sum(verdicts(evens, "=", absent)) <= 2
-    found = verdicts(evens, "in", (4, 30_000, 5))
-    assert found[0] and found[15] and sum(found) <= 4
-    few = [summarized([-5])] * 200
-    assert not all(verdicts(few, "in", tuple(range(1, LITERALS_MAX + 1))))
+    verdict_by_file = verdicts(evens, "in", (4, 30_000, 5))
+    assert verdict_by_file[0] and verdict_by_file[15] and sum(verdict_by_file) <= 4
+    same_value = [summarized([-5])] * 200
+    assert not all(verdicts(same_value, "in", tuple(range(1, LITERALS_MAX + 1))))
 
 
 @pytest.mark.parametrize("codes", [[0, 1], [0, 0]], ids=["used", "unused"])
-def test_a_null_entry_of_a_dictionary_is_a_null_if_it_is_used(codes):
+def test_a_null_entry_of_a_dictionary_counts_as_null_only_if_it_is_used(codes):
     column = pa.DictionaryArray.from_arrays(pa.array(codes, "int8"), pa.array([7, None], INT))
     summary = InMemory(INDEX.summarize(column))
     assert verdicts([summary], "is null", type=column.type) == [1 in codes]
 
 
-def test_tests_of_order_are_not_asked():
-    asked = {"=", "<=>", "in", "is null", "is not null"}
+def test_comparisons_of_order_are_not_tested():
+    tested = {"=", "<=>", "in", "is null", "is not null"}
     others = {"<", "<=", ">", ">=", "!="}
-    assert {op for op in asked | others if INDEX.can_test(Leaf("c", op, ()), INT)} == asked
+    assert {op for op in tested | others if INDEX.can_test(Leaf("c", op, ()), INT)} == tested
 
 
 @pytest.mark.parametrize(("fpp", "bits"), [(0.1, 7), (0.01, 12), (0.001, 18)])
-def test_the_share_of_false_positives_is_the_promised_one(fpp, bits):
+def test_the_false_positive_rate_is_as_configured(fpp, bits):
     index = ColumnBloom(str(fpp))
     column = pa.array([f"value-{n}" for n in np.random.default_rng(7).permutation(20_000)])
     summaries = [InMemory(index.summarize(column[at : at + 2000])) for at in range(0, 20_000, 2000)]
     passed = sum(
         index.prune(summaries, Leaf("c", "=", f"absent-{n}"), column.type).sum() for n in range(400)
     )
-    # Five standard deviations of a binomial count; below, the filter would be larger than it need
-    # be.
+    # Five standard deviations of a binomial count. With fewer false positives, the filter would be
+    # larger than necessary.
     expected = 4000 * fpp
     margin = 5 * expected**0.5
     assert expected / 2 - margin <= passed <= expected + margin
@@ -117,7 +122,7 @@ def test_one_literal_reads_the_header_and_one_page():
     assert verdicts([summary], "in", (*range(1, 100_000, 150), 8)) == [True]
 
 
-def test_every_value_of_a_large_filter_is_found_again():
+def test_every_value_of_a_large_filter_is_found():
     summary = summarized(np.arange(30_000) * 3)
     numbers = range(0, 90_000, 111)
     assert all(verdicts([summary], "=", n) == [True] for n in numbers)
@@ -131,21 +136,21 @@ def test_repeated_values_do_not_enlarge_the_filter():
 
 
 @pytest.mark.parametrize("fpp", ["0", "1", "-0.1", "nan", "x", ""])
-def test_an_impossible_probability_is_refused(fpp):
+def test_an_invalid_probability_is_refused(fpp):
     with pytest.raises(ValueError):
         ColumnBloom(fpp)
 
 
-def test_every_flipped_bit_of_the_parts_that_are_read_is_noticed():
-    good = INDEX.summarize(pa.array([1, 2, 3]))
-    for at in range(8 * len(good)):
-        flipped = bytearray(good)
+def test_every_flipped_bit_of_a_small_filter_is_detected():
+    summary = INDEX.summarize(pa.array([1, 2, 3]))
+    for at in range(8 * len(summary)):
+        flipped = bytearray(summary)
         flipped[at // 8] ^= 1 << at % 8
         with pytest.raises(ValueError, match="Bloom filter"):
             verdicts([InMemory(bytes(flipped))], "=", 1)
 
 
-def test_pages_in_the_wrong_order_are_noticed():
+def test_pages_in_the_wrong_order_are_detected():
     data = INDEX.summarize(pa.array(np.arange(10_000)))
     second = 16 + PAGE_BLOCKS * bloom.BLOCK_BYTES + 4
     third = 2 * second - 16

@@ -1,4 +1,4 @@
-"""Column statistics: what they hold, and that what they rule out is not there."""
+"""Column statistics: their content, and that values they exclude do not occur."""
 
 import math
 from dataclasses import replace
@@ -68,12 +68,12 @@ LONG = "x" * (BOUND_BYTES_MAX + 1)
     ],
     ids=["long text", "no text above", "unused entries of a dictionary"],
 )
-def test_bounds_are_cut_and_of_values_that_occur(column, expected):
+def test_bounds_are_truncated_and_are_those_of_values_that_occur(column, expected):
     stats = summarize(pa.array(column))
     assert (stats.min, stats.min_exact, stats.max, stats.max_exact) == expected
 
 
-def test_a_type_without_an_order_has_counts_but_no_bounds():
+def test_a_type_without_order_has_counts_but_no_bounds():
     type = pa.list_(INT)
     stats = to_batch([summarize(pa.array(rows, type)) for rows in ([[1], None], [[1]])])
     assert prune(stats, Leaf("c", "is null"), type).tolist() == [True, False]
@@ -109,16 +109,17 @@ EMPTY = summarize(pa.array([], INT))
         (STRING, ">", "a", [0, 1]),
     ],
 )
-def test_what_is_not_covered_or_has_no_bounds_is_maybe(type, op, value, expected):
+def test_segments_without_statistics_or_bounds_are_not_pruned(type, op, value, expected):
     stats = to_batch([None, UNBOUNDED, ALL_NULL, EMPTY])
     assert np.flatnonzero(prune(stats, Leaf("c", op, value), type)).tolist() == expected
 
 
-def test_upper_bounds_from_someone_who_did_not_count_nan_prove_nothing():
+def test_upper_bounds_without_a_count_of_nan_prove_nothing():
     zero = order.encode_scalar(0.0, pa.float64())
-    row = [[zero], [zero], [True], [True], [0], [None], [1], [8]]
+    stats_columns = [[zero], [zero], [True], [True], [0], [None], [1], [8]]
     stats = pa.RecordBatch.from_arrays(
-        [pa.array(v, t) for v, t in zip(row, STATS_SCHEMA.types, strict=True)], schema=STATS_SCHEMA
+        [pa.array(v, t) for v, t in zip(stats_columns, STATS_SCHEMA.types, strict=True)],
+        schema=STATS_SCHEMA,
     )
     assert prune(stats, Leaf("c", ">", 1), pa.float64()).tolist() == [True]
     assert prune(stats, Leaf("c", "<", -1), pa.float64()).tolist() == [False]
@@ -148,7 +149,7 @@ def test_upper_bounds_from_someone_who_did_not_count_nan_prove_nothing():
     ],
 )
 @pytest.mark.parametrize("type", [INT, pa.decimal128(9, 0)], ids=["words", "bytes"])
-def test_what_bounds_can_rule_out_is_ruled_out(op, value, expected, type):
+def test_bounds_exclude_values_outside_them(op, value, expected, type):
     lists = [[0, 9], [10, 19], [20, 29], [7, 7, None], [None], []]
     stats = to_batch([summarize(pa.array(rows, type)) for rows in lists])
     assert np.flatnonzero(prune(stats, Leaf("c", op, value), type)).tolist() == expected
@@ -172,21 +173,21 @@ def test_what_bounds_can_rule_out_is_ruled_out(op, value, expected, type):
         ("like", "a\\%%", []),
     ],
 )
-def test_prefixes_rule_out_what_lies_outside_them(op, value, expected):
+def test_bounds_exclude_prefixes_outside_them(op, value, expected):
     stats = to_batch(
         [summarize(pa.array(rows)) for rows in (["aba", "abz"], ["aa", "ac"], ["bb", "bb"])]
     )
     assert np.flatnonzero(prune(stats, Leaf("c", op, value), STRING)).tolist() == expected
 
 
-def test_a_literal_of_the_wrong_kind_is_refused():
+def test_a_literal_of_the_wrong_type_is_refused():
     stats = to_batch([summarize(pa.array([1]))])
     for op, value in (("=", "x"), ("in", ("x",)), ("starts with", "x"), ("like", "x%")):
         with pytest.raises(ValueError):
             prune(stats, Leaf("c", op, value), INT)
 
 
-def test_trees_combine_verdicts_and_unknown_is_maybe():
+def test_verdicts_of_trees_are_combined_and_unknown_is_not_pruned():
     stats = to_batch([summarize(pa.array([0, 1])), summarize(pa.array([5, 6]))])
     low, high = Leaf("c", "<", 3), Leaf("c", ">", 3)
     for tree, expected in (
@@ -214,24 +215,24 @@ def test_trees_combine_verdicts_and_unknown_is_maybe():
         (None, None, False, 1, 1),
     ],
 )
-def test_statistics_that_contradict_themselves_are_refused(low, high, exact, nulls, nans):
+def test_contradictory_statistics_are_refused(low, high, exact, nulls, nans):
     with pytest.raises(ValueError):
         Stats(low, high, exact, exact, nulls, nans, 1, 0).check()
 
 
-def test_summaries_with_denied_bounds_or_of_another_type_are_refused():
-    good = ColumnStats().summarize(pa.array([1, 2]))
+def test_invalid_summaries_and_summaries_of_another_type_are_refused():
+    valid = ColumnStats().summarize(pa.array([1, 2]))
     for summary, type, why in (
-        (good[:1] + b"\x00" + good[2:], INT, "exclude"),
-        (good, pa.bool_(), "bytes"),
-        (b"\x09" + good[1:], INT, "version 9"),
+        (valid[:1] + b"\x00" + valid[2:], INT, "exclude"),
+        (valid, pa.bool_(), "bytes"),
+        (b"\x09" + valid[1:], INT, "version 9"),
     ):
         with pytest.raises(ValueError, match=why):
             unpack(summary, type)
 
 
 @given(data=st.data())
-def test_merged_row_groups_say_what_a_summary_of_all_rows_says(data):
+def test_merged_row_groups_equal_a_summary_of_all_rows(data):
     column = data.draw(scalar_types().flatmap(columns))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(column)), max_size=4)))
     rows = np.diff([0, *cuts, len(column)]).tolist()
@@ -242,13 +243,13 @@ def test_merged_row_groups_say_what_a_summary_of_all_rows_says(data):
 
 @st.composite
 def _runs(draw):
-    """Draw a type, statistics of some segments of it, a few not covered or without counts of NaN,
-    rows, and run starts.
+    """Draw a type and runs of segment statistics of it. Some segments have no statistics or no
+    counts of NaN. Return the type, the runs and the rows.
     """
     type = draw(scalar_types())
     parts = [draw(columns(type)) for _ in range(draw(st.integers(1, 6)))]
-    known = [draw(st.sampled_from((summarize(part),) * 5 + (None,))) for part in parts]
-    table = pa.table(to_batch(known))
+    summaries = [draw(st.sampled_from((summarize(part),) * 5 + (None,))) for part in parts]
+    table = pa.table(to_batch(summaries))
     if draw(st.integers(0, 3)) == 0:
         nans = pa.array([draw(st.sampled_from((n, None))) for n in table["nans"].to_pylist()], INT)
         table = table.set_column(table.schema.get_field_index("nans"), "nans", nans)
@@ -269,11 +270,11 @@ def joined(runs):
 
 
 @given(data=st.data())
-def test_the_union_of_runs_is_what_merging_their_segments_gives(data):
+def test_the_union_of_a_run_equals_the_merge_of_its_segments(data):
     _, runs, _ = data.draw(_runs())
     for row, part in zip(joined(runs)[0].to_pylist(), runs, strict=True):
         if part["values"].null_count:
-            assert set(row.values()) == {None}, "a segment that is not covered may hold anything"
+            assert set(row.values()) == {None}, "a segment without statistics may have any value"
             continue
         filled = part.set_column(5, "nans", part["nans"].fill_null(0))
         merged = to_batch([merge(from_table(filled))]).to_pylist()[0]
@@ -283,7 +284,7 @@ def test_the_union_of_runs_is_what_merging_their_segments_gives(data):
 
 
 @given(data=st.data())
-def test_what_a_stripe_proves_is_proved_of_each_of_its_segments(data):
+def test_a_proof_for_a_stripe_holds_for_each_of_its_segments(data):
     type, runs, rows = data.draw(_runs())
     predicate = data.draw(predicates(rows.schema, rows))
     stripes, _ = joined(runs)
@@ -292,7 +293,7 @@ def test_what_a_stripe_proves_is_proved_of_each_of_its_segments(data):
 
 
 @given(data=st.data())
-def test_bounds_that_are_put_together_say_what_each_part_says(data):
+def test_concatenated_bounds_give_the_verdicts_of_each_part(data):
     type, runs, rows = data.draw(_runs())
     predicate = data.draw(predicates(rows.schema, rows))
     bounds = Bounds.concat([Bounds.unknown(2), *(Bounds.read(part, type) for part in runs)])
@@ -307,5 +308,7 @@ def test_bounds_of_another_width_are_not_compared_as_words():
     stats = pa.table(to_batch([summarize(pa.array(values, INT)) for values in lists]))
     bounds = Bounds.read(stats, INT).min
     assert bounds.words is not None and bounds.absent is not None
-    odd = stats.set_column(0, "min", pa.array([b"short", None, b"12345678", None], "binary"))
-    assert Bounds.read(odd, INT).min.words is None
+    other_width = stats.set_column(
+        0, "min", pa.array([b"short", None, b"12345678", None], "binary")
+    )
+    assert Bounds.read(other_width, INT).min.words is None

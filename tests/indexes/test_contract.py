@@ -1,4 +1,4 @@
-"""The list of operators in the contract's docstring says what the code does: operators, types of
+"""The table of operators in the docstring of the contract agrees with the code: operators, types of
 values, nulls.
 """
 
@@ -26,7 +26,7 @@ VALUES = {
     "str": "a%",
     "str or (str, str)": ("a b", "word"),
 }
-"""A value of each kind that the list names."""
+"""A value of each kind that the table names."""
 TEXTS = pa.table({"c": ["a", "b", "a b", "", None]})
 
 
@@ -42,13 +42,13 @@ def _leaf(op, value):
     return Leaf("c", op, value)
 
 
-def test_every_operator_of_the_code_is_listed_and_no_other():
+def test_the_table_lists_exactly_the_operators_of_the_code():
     assert set(LISTED) == {*OPS, "f", "not f"}
     assert all(value in VALUES for value, _ in LISTED.values())
 
 
 @pytest.mark.parametrize("op", LISTED)
-def test_a_value_of_the_listed_kind_is_taken_and_others_are_not(op):
+def test_a_value_of_the_listed_kind_is_accepted_and_others_are_refused(op):
     kind, _ = LISTED[op]
     assert len(matches(_leaf(op, VALUES[kind]), TEXTS)) == len(TEXTS)
     if op in ("f", "not f"):
@@ -68,11 +68,13 @@ def test_a_value_of_the_listed_kind_is_taken_and_others_are_not(op):
 
 
 @pytest.mark.parametrize("op", LISTED)
-def test_null_rows_match_where_the_list_says_so_and_nowhere_else(op):
+def test_null_rows_match_exactly_where_the_table_says_so(op):
     kind, text = LISTED[op]
     assert matches(_leaf(op, VALUES[kind]), TEXTS)[-1].as_py() == ("null" in text)
     if kind not in ("None", "literal or None", "tuple"):
-        assert not any(matches(_leaf(op, None), TEXTS).to_pylist()), "a value of None is SQL's null"
+        assert not any(matches(_leaf(op, None), TEXTS).to_pylist()), (
+            "a value of None is null in SQL"
+        )
 
 
 def test_not_in_with_none_and_a_call_with_none_match_no_row():
@@ -81,14 +83,18 @@ def test_not_in_with_none_and_a_call_with_none_match_no_row():
         assert not any(matches(leaf, TEXTS).to_pylist())
 
 
-def test_the_negation_of_the_negation_of_a_call_is_the_call():
-    one = call("is_text_for_contract", ["c"], ["a"])
-    assert negate(negate(one)) == one and negate(one) != one
-    assert (one.op, one.columns, one.value) == ("is_text_for_contract", ("c",), ("a",))
-    assert negate(one).op == "not is_text_for_contract"
+def test_negating_a_call_twice_gives_the_call():
+    function_call = call("is_text_for_contract", ["c"], ["a"])
+    assert negate(negate(function_call)) == function_call and negate(function_call) != function_call
+    assert (function_call.op, function_call.columns, function_call.value) == (
+        "is_text_for_contract",
+        ("c",),
+        ("a",),
+    )
+    assert negate(function_call).op == "not is_text_for_contract"
 
 
-def test_verdicts_on_row_groups_and_on_rows_exclude_each_other():
+def test_an_index_cannot_combine_verdicts_on_row_groups_and_on_rows():
     both = type("Both", (LengthIndex,), {"row_groups": True, "finds_rows": True})
     with pytest.raises(ValueError, match="cannot be combined"):
         Registry(()).register(both)

@@ -1,4 +1,4 @@
-"""A dictionary ranks keys as a sorted list does, and reads only the blocks that it must."""
+"""A dictionary ranks keys like a sorted list and reads only the blocks it needs."""
 
 from bisect import bisect_left
 
@@ -28,26 +28,28 @@ words = st.lists(
 
 
 def summary_of(keys, width):
-    """Return keys, as bytes or as numbers of 8 bytes, as a summary of their dictionary alone."""
+    """Return the summary with only a dictionary of these keys, as bytes or as 8-byte numbers."""
     array = np.array(keys, np.uint64) if width else pa.array(keys, "binary")
     return pack_blocks(pack(array, width), kind=KIND)
 
 
-def opened(summary, width, parsed=None):
+def open_dictionary(summary, width, parsed=None):
     blocks = Blocks.open(summary, KIND)
     return Dictionary.open(blocks, 0, width, {} if parsed is None else parsed)
 
 
 def assert_ranked(keys, width, wanted):
-    """Keys are ranked together, and each between its neighbours."""
-    found = opened(InMemory(summary_of(keys, width)), width)
+    """Assert the ranks of all keys together, and of each key with its neighbour."""
+    dictionary = open_dictionary(InMemory(summary_of(keys, width)), width)
     as_bytes = [key.to_bytes(8, "big") for key in keys] if width else keys
     expected = [bisect_left(as_bytes, key) for key in wanted]
     for start, end in ((0, len(keys)), (250, 290), (255, 257)):
-        assert end > len(keys) or found.keys(start, end) == as_bytes[start:end]
-    assert found.ranks(Bounds.from_keys(wanted, width)) == expected
+        assert end > len(keys) or dictionary.keys(start, end) == as_bytes[start:end]
+    assert dictionary.ranks(Bounds.from_keys(wanted, width)) == expected
     for at in range(0, len(wanted), max(1, len(wanted) // 200)):
-        assert found.ranks(Bounds.from_keys(wanted[at : at + 2], width)) == expected[at : at + 2]
+        assert (
+            dictionary.ranks(Bounds.from_keys(wanted[at : at + 2], width)) == expected[at : at + 2]
+        )
 
 
 def around(keys):
@@ -55,18 +57,18 @@ def around(keys):
 
 
 @given(texts, texts)
-def test_texts_are_ranked_as_in_a_sorted_list(keys, asked):
-    assert_ranked(keys, None, around([*keys, *asked]))
+def test_binary_keys_are_ranked_as_in_a_sorted_list(keys, probes):
+    assert_ranked(keys, None, around([*keys, *probes]))
 
 
 @pytest.mark.parametrize("keys", [[], TEXTS, LONG], ids=["none", "short", "long"])
-def test_texts_in_many_blocks_are_ranked_as_in_a_sorted_list(keys):
+def test_binary_keys_in_many_blocks_are_ranked_as_in_a_sorted_list(keys):
     assert_ranked(keys, None, around(keys))
 
 
 @given(words, words)
-def test_words_are_ranked_as_in_a_sorted_list(keys, asked):
-    assert_ranked(keys, 8, [b"", *(key.to_bytes(8, "big") for key in sorted({*keys, *asked}))])
+def test_words_are_ranked_as_in_a_sorted_list(keys, probes):
+    assert_ranked(keys, 8, [b"", *(key.to_bytes(8, "big") for key in sorted({*keys, *probes}))])
 
 
 @pytest.mark.parametrize("step", [None, 1, 2, 300, 2**40 + 4, 2**54])
@@ -81,21 +83,21 @@ def test_a_look_up_reads_one_block_and_equal_blocks_are_decoded_once():
     summary = Recording(pack_blocks([*packed, b"x" * 9000], kind=KIND))
     parsed = {}
     for _ in range(3):
-        opened(summary, None, parsed).ranks(
+        open_dictionary(summary, None, parsed).ranks(
             Bounds.from_keys([TEXTS[700], TEXTS[700] + b"\0"], None)
         )
     assert summary.bytes_read <= 3 * (4096 + max(map(len, packed))) and len(parsed) == 1
 
 
-def test_neighbours_cost_about_a_byte_each():
+def test_keys_similar_to_their_neighbours_take_about_a_byte_each():
     assert sum(map(len, pack(pa.array(TEXTS, "binary"), None))) < 1.2 * len(TEXTS)
     assert sum(map(len, pack(np.arange(100_000, dtype=np.uint64), 8))) < 0.15 * 100_000
 
 
-def hostile(data, width, count, index):
-    """Return a dictionary of one block, whose checksums are right and whose content is ``data``."""
+def forged_dictionary(data, width, count, index):
+    """Return a dictionary with one block of ``data`` and valid checksums."""
     head = bytes([width or 0]) + count.to_bytes(4, "little") + index
-    return opened(InMemory(pack_blocks([head, data], kind=KIND)), width)
+    return open_dictionary(InMemory(pack_blocks([head, data], kind=KIND)), width)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +115,11 @@ def hostile(data, width, count, index):
     ],
 )
 @pytest.mark.parametrize("width", [8, None])
-def test_a_block_that_was_made_up_is_refused(block, width):
+def test_a_forged_block_is_refused(block, width):
     with pytest.raises(ValueError):
-        hostile(block, width, 3, bytes(8)).ranks(Bounds.from_keys([b"\0" * 7 + b"\5"], width))
+        forged_dictionary(block, width, 3, bytes(8)).ranks(
+            Bounds.from_keys([b"\0" * 7 + b"\5"], width)
+        )
 
 
 @pytest.mark.parametrize(
@@ -128,11 +132,11 @@ def test_a_block_that_was_made_up_is_refused(block, width):
         (None, 2**32 - 1, bytes(8)),
     ],
 )
-def test_an_index_that_was_made_up_is_refused(width, count, index):
+def test_a_forged_index_of_blocks_is_refused(width, count, index):
     with pytest.raises(ValueError):
-        hostile(b"", width, count, index)
+        forged_dictionary(b"", width, count, index)
 
 
 def test_a_dictionary_of_other_keys_is_refused():
     with pytest.raises(ValueError, match="keys"):
-        opened(InMemory(summary_of(range(5), 8)), None)
+        open_dictionary(InMemory(summary_of(range(5), 8)), None)

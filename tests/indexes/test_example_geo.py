@@ -1,5 +1,5 @@
-"""The grid over two columns and the predicate function of the example package: conformance, and
-mutants that must die.
+"""The grid index over two columns and the predicate function of the example package: conformance,
+and mutants that must be detected.
 """
 
 import math
@@ -30,9 +30,9 @@ KM = st.sampled_from(
 STEPS = st.sampled_from((-300.0, -91.0, -1.5, -0.7, 0.0, 0.7, 1.5, 91.0, 300.0))
 
 
-def _places(seen):
-    """Places near points that were seen, and anywhere; distances of the order of what lies
-    between.
+def _points_to_query(seen):
+    """Draw points near the given ones, and points anywhere. Distances are similar to those between
+    the points.
     """
     points = [row for row in seen if None not in row and all(math.isfinite(x) for x in row)]
     anywhere = st.tuples(LATITUDES, LONGITUDES)
@@ -56,13 +56,15 @@ class Geo(SeveralColumnsConformance):
     values: ClassVar = {"lat": LATITUDES, "lon": LONGITUDES}
 
     def asked(self, seen):
-        inside = _places(seen).map(
+        on_the_globe = _points_to_query(seen).map(
             lambda at: (min(90.0, max(-90.0, at[0])), (at[1] + 180) % 360 - 180)
         )
-        odd = st.sampled_from(((math.nan, 1.0), (100.0, 1.0), (None, 1.0), (1.0, None)))
-        swapped = _within(("lon", "lat"), inside.map(lambda at: at[::-1]))
-        there = _within(("lat", "lon"), inside)
-        return st.one_of(there, there, there, swapped, _within(("lat", "lon"), odd | _places(seen)))
+        invalid = st.sampled_from(((math.nan, 1.0), (100.0, 1.0), (None, 1.0), (1.0, None)))
+        swapped = _within(("lon", "lat"), on_the_globe.map(lambda at: at[::-1]))
+        query = _within(("lat", "lon"), on_the_globe)
+        return st.one_of(
+            query, query, query, swapped, _within(("lat", "lon"), invalid | _points_to_query(seen))
+        )
 
 
 class TestGrid(Geo):
@@ -93,18 +95,18 @@ def points(*rows):
     return pa.array([dict(zip(("lat", "lon"), row, strict=True)) for row in rows], POINTS)
 
 
-# Mutants: each is an index that loses rows
+# Mutants: indexes that lose rows
 
 
 class _BlindToTheDateLine(GridIndex):
     def prune(self, summaries, leaf, type):
-        found = super().prune(summaries, leaf, type)
+        verdicts = super().prune(summaries, leaf, type)
         _, lon, km = leaf.value
         cells = [example_geo._opened(summary.data)[1] for summary in summaries]
         near = [
             c is None or not len(c) or np.any(np.abs(c[:, 1] - 180 - lon) <= 2 + km) for c in cells
         ]
-        return found & np.array(near, np.bool_)
+        return verdicts & np.array(near, np.bool_)
 
 
 class _Negated(GridIndex):
@@ -132,7 +134,7 @@ class _TooSmall(GridIndex):
 
 
 class _NoNulls(GridIndex):
-    """Takes a segment with a null coordinate for one with no point but the first."""
+    """Reduces a segment with a null coordinate to its first point."""
 
     def summarize(self, values):
         rows = [row for row in values.to_pylist() if None not in row.values()]
@@ -164,22 +166,27 @@ CASES = [
 ]
 
 
-def wrong(index):
-    asked = [leaf for one in CASES for leaf in (one, negate(one)) if index.can_test(leaf, POINTS)]
-    return violations(index, SEGMENTS, asked, POINTS)
+def violations_of(index):
+    leaves = [
+        leaf
+        for function_call in CASES
+        for leaf in (function_call, negate(function_call))
+        if index.can_test(leaf, POINTS)
+    ]
+    return violations(index, SEGMENTS, leaves, POINTS)
 
 
-def test_the_grid_is_right_on_the_fixed_cases():
-    assert wrong(GridIndex()) == wrong(GridIndex(cell="0.05")) == []
+def test_the_grid_has_no_violations_on_the_fixed_cases():
+    assert violations_of(GridIndex()) == violations_of(GridIndex(cell="0.05")) == []
 
 
 @pytest.mark.parametrize(
     "mutant", [_BlindToTheDateLine, _Negated, _Swapped, _ForgetsOddPlaces, _TooSmall, _NoNulls]
 )
-def test_a_grid_that_loses_rows_is_caught(mutant):
-    assert wrong(mutant())
+def test_every_mutant_of_the_grid_is_detected_by_the_fixed_cases(mutant):
+    assert violations_of(mutant())
     count("mutants of the index on two columns, all caught")
 
 
-def test_a_grid_that_loses_rows_fails_the_suite():
+def test_a_mutant_of_the_grid_fails_the_conformance_suite():
     assert first_failure(type("Suite", (Geo,), {"index": _Negated()})) == "test_a_no_is_a_proof"

@@ -1,5 +1,5 @@
-"""An index of another package is found by its entry point, and passes the suite that we ship for
-it.
+"""An index of another package is found by its entry point and passes the published conformance
+suite.
 """
 
 import sys
@@ -21,7 +21,7 @@ class TestLength(SkippingIndexConformance):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """What an installer leaves behind: the module and its metadata on the path."""
+    """Put the module and its metadata on the path. Return a function that sets the entry points."""
     info = tmp_path / "example_index-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: example-index\nVersion: 1.0\n")
@@ -38,16 +38,16 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["length/1", "length"])
 def test_an_installed_index_is_found_by_its_name(installed, name):
     installed("length = example_index:LengthIndex")
-    found = Registry().find(name)
-    assert isinstance(found, type) and issubclass(found, SkippingIndex) and found.name == "length/1"
+    index = Registry().find(name)
+    assert isinstance(index, type) and issubclass(index, SkippingIndex) and index.name == "length/1"
 
 
-def test_the_package_announces_the_class_in_its_project_file():
+def test_the_example_package_declares_its_entry_point():
     assert 'length = "example_index:LengthIndex"' in (PACKAGE / "pyproject.toml").read_text()
     assert f'entry-points."{ENTRY_POINT_GROUP}"' in (PACKAGE / "pyproject.toml").read_text()
 
 
-def test_a_package_that_cannot_be_loaded_costs_only_its_own_indexes(installed):
+def test_an_entry_point_that_fails_to_load_makes_only_its_own_index_unknown(installed):
     installed(
         "broken = example_index:Absent\nlength = example_index:LengthIndex\nother ="
         " no_such_module:X"

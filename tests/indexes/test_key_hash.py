@@ -1,5 +1,5 @@
-"""The hashes that decide which keys are the same: those of their references, whatever the shape of
-the keys, the array and the path that computes them.
+"""The hashes that identify keys equal those of reference implementations, for every shape of keys
+and arrays and on every code path.
 """
 
 import pickle
@@ -50,13 +50,15 @@ def numbered(count, text="key{:09d}"):
 @pytest.mark.parametrize(
     "count", [0, 1, 2, MANY_ROWS - 1, MANY_ROWS, 2_049, 20_000, key_hash._PIECE_ROWS + 1]
 )
-def test_any_number_of_keys_hashes_as_the_reference_says(hashed, reference, count, lengths):
+def test_any_number_of_keys_hashes_as_in_the_reference(hashed, reference, count, lengths):
     rng = random.Random(count)
     keys = ["".join(rng.choices("aé€𝄞\0 9-", k=rng.choice(lengths))) for _ in range(count)]
-    found = hashed(pa.array(keys, "string"))
-    few = range(count) if count < 5_000 else rng.sample(range(count), 3_000)
-    assert len(found) == count
-    assert pairs(found.take(np.array(few, int))) == [reference(keys[n]) for n in few]
+    hashes = hashed(pa.array(keys, "string"))
+    sampled_rows = range(count) if count < 5_000 else rng.sample(range(count), 3_000)
+    assert len(hashes) == count
+    assert pairs(hashes.take(np.array(sampled_rows, int))) == [
+        reference(keys[n]) for n in sampled_rows
+    ]
 
 
 LENGTHS = [*range(18), 31, 32, 33, 95, 96, *range(KEY_BYTES_MAX - 1, KEY_BYTES_MAX + 2), 300, 5_000]
@@ -65,14 +67,14 @@ LENGTHS = [*range(18), 31, 32, 33, 95, 96, *range(KEY_BYTES_MAX - 1, KEY_BYTES_M
 @KINDS
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("count", [1, 3_000])
-def test_keys_of_any_length_hash_as_the_reference_says(hashed, reference, length, count):
+def test_keys_of_any_length_hash_as_in_the_reference(hashed, reference, length, count):
     fill = "é" if length % 2 == 0 else "z"
     keys = [f"{n:05}"[:length].ljust(length, fill) for n in range(count)]
     assert pairs(hashed(pa.array(keys, "string")))[:50] == list(map(reference, keys[:50]))
 
 
 @KINDS
-def test_long_keys_among_short_ones_and_zeros_at_the_end_count(hashed, reference):
+def test_long_keys_among_short_ones_and_trailing_zeros_hash_as_in_the_reference(hashed, reference):
     keys = ["x" * length for length in (*LENGTHS, *reversed(LENGTHS))]
     keys += ["a" + "\0" * count for count in range(200)]
     assert pairs(hashed(pa.array(keys))) == list(map(reference, keys))
@@ -83,18 +85,18 @@ def test_long_keys_among_short_ones_and_zeros_at_the_end_count(hashed, reference
     st.integers(0, SEED_MAX),
     st.binary(min_size=32, max_size=32),
 )
-def test_any_text_seed_and_secret_hash_as_the_references_say(keys, seed, secret):
+def test_any_text_seed_and_secret_hash_as_in_the_references(keys, seed, secret):
     expected = [by_murmur(key, seed) for key in keys]
     for more in (0, MANY_ROWS):
         padded = pa.array(keys + ["filler"] * more, "string")
         assert pairs(hash_keys(padded, seed))[: len(keys)] == expected
-    found = pairs(MultilinearHash(secret).hash(pa.array(keys, "string")))
-    assert found == [multilinear(secret, key.encode()) for key in keys]
+    hashes = pairs(MultilinearHash(secret).hash(pa.array(keys, "string")))
+    assert hashes == [multilinear(secret, key.encode()) for key in keys]
 
 
 @KINDS
 @pytest.mark.parametrize("count", [10, MANY_ROWS + 50, 30_000])
-def test_slices_chunks_and_other_strings_hash_as_whole_arrays_do(hashed, reference, count):
+def test_slices_chunks_and_other_string_types_hash_like_the_whole_array(hashed, reference, count):
     keys = numbered(count)
     whole = pairs(hashed(keys))
     assert pairs(hashed(keys.slice(3, count - 5))) == whole[3:-2]
@@ -104,7 +106,7 @@ def test_slices_chunks_and_other_strings_hash_as_whole_arrays_do(hashed, referen
         assert pairs(hashed(keys.cast(type))) == whole
 
 
-def test_bytes_hash_as_text_by_murmur():
+def test_bytes_and_text_have_the_same_murmur_hash():
     for keys in (numbered(5), numbered(MANY_ROWS)):
         assert pairs(hash_keys(keys.cast("binary"), 5)) == pairs(hash_keys(keys, 5))
 
@@ -128,13 +130,13 @@ def test_nulls_other_types_and_seeds_out_of_range_are_refused(hashed, keys, why)
         hashed(pa.array(keys))
 
 
-def test_keys_that_murmur_cannot_tell_apart_differ():
+def test_keys_with_the_same_murmur_hash_have_different_multilinear_hashes():
     keys = pa.array((A, B))
     assert len(set(pairs(MurmurHash(7).hash(keys)))) == 1
     assert len(set(pairs(HASH.hash(keys)))) == 2
 
 
-def test_another_secret_makes_other_hashes():
+def test_another_secret_gives_other_hashes():
     keys = numbered(1_000)
     assert not set(pairs(HASH.hash(keys))) & set(pairs(MultilinearHash(bytes(32)).hash(keys)))
 
@@ -162,7 +164,7 @@ STRUCTURED = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 
 
 @STRUCTURED
-def test_bloom_filters_and_shards_of_structured_keys_are_as_designed(text):
+def test_bloom_filters_and_shards_of_structured_keys_are_as_good_as_those_of_random_keys(text):
     hashes = HASH.hash(numbered(64_000, text))
     built = bloom.build(KeyHashes(hashes.hi[:20_000], hashes.lo[:20_000]), fpp=0.01)
     absent = KeyHashes(hashes.hi[20_000:], hashes.lo[20_000:])

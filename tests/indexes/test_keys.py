@@ -1,5 +1,5 @@
-"""The key indexes obey the law, find damage, and the suite that says so notices when they do
-not.
+"""The key indexes follow their contract and detect damage. The conformance suite detects indexes
+that do not.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class TestBloomByAList(KeyIndexConformance):
 
 
 class TestBloomOnThreads(KeyIndexConformance):
-    """Without ranges; every look-up in passes of a few keys."""
+    """Without ranges, and with look-ups in passes of a few keys."""
 
     index = BloomKeyIndex(ranges="none", threads="2", pairs="999")
 
@@ -56,12 +56,12 @@ class TestBloomOnThreads(KeyIndexConformance):
         (BucketKeyIndex, {"fields": "a,,b"}, "invalid fields='a,,b'"),
     ],
 )
-def test_impossible_options_are_refused(index, wrong, why):
+def test_invalid_options_are_refused(index, wrong, why):
     with pytest.raises(ValueError, match=why):
         index(**wrong)
 
 
-def test_a_key_part_that_was_opened_is_not_verified_again():
+def test_an_opened_key_part_is_not_verified_again():
     keys, index = hashed(["a", "b"]), BloomKeyIndex()
     part = bytearray(index.build(*keys, np.array([0, 1]), 2))
     opened, uncached = (
@@ -111,12 +111,12 @@ def java_hash(text):
     texts=st.lists(keys() | st.text(st.characters(codec="utf-8"), max_size=20), max_size=20),
     skipped=st.integers(0, 3),
 )
-def test_hashes_are_those_of_java(texts, skipped):
+def test_hashes_equal_those_of_java(texts, skipped):
     found = java_hashes(pa.array(texts, "string").slice(skipped))
     assert found.tolist() == [java_hash(text) for text in texts[skipped:]]
 
 
-def test_digits_and_words_in_rules_of_buckets_are_those_of_java():
+def test_digits_and_words_in_bucket_rules_match_as_in_java():
     index = BucketKeyIndex(4, partitions=r"\d,8;\w,16")
     assert [index.buckets_of(path) for path in ("3", "c", "\u0663", "\u00e4", "")] == [
         8,
@@ -128,7 +128,7 @@ def test_digits_and_words_in_rules_of_buckets_are_those_of_java():
 
 
 def java_sum(texts):
-    """Return the hash of a list of texts, as Java computes it."""
+    """Return the hash of a list of texts as Java computes it."""
     total = 1
     for text in texts:
         total = (31 * total + java_hash(text)) % 2**32
@@ -144,16 +144,16 @@ def java_sum(texts):
         ("id", ["id:a b,day:2020", "id:,day:x"], [["a b"], [""]]),
     ],
 )
-def test_buckets_are_those_of_hudi(fields, keys, values):
+def test_buckets_equal_those_of_hudi(fields, keys, values):
     found = BucketKeyIndex(1000, fields).buckets(pa.array(keys), np.array(["", ""], object))
     assert found.tolist() == [java_sum(texts) % 1000 for texts in values]
 
 
-def answering(index, change):
-    """Return a class whose candidates are changed."""
+def with_changed_candidates(index, change):
+    """Return a class that changes the candidates of ``index``."""
 
-    def locate(self, *asked):
-        return Candidates(*change(index.locate(self, *asked)))
+    def locate(self, *args):
+        return Candidates(*change(index.locate(self, *args)))
 
     return type(change.__name__, (index,), {"locate": locate})
 
@@ -179,8 +179,8 @@ def swaps_key_and_group(found):
     return found.group, found.key
 
 
-def merging(index, change):
-    """Return a class that merges changed key parts under changed numbers."""
+def with_changed_merge(index, change):
+    """Return a class that merges changed key parts or changed group numbers."""
 
     def merge(self, key_parts, groups, total):
         return index.merge(self, *change(key_parts, groups, total), total)
@@ -249,14 +249,14 @@ class CutsTheLargestKey(BloomKeyIndex):
 
 
 MUTANTS = (
-    answering(SimpleKeyIndex, forgets_a_whole_group),
-    answering(SimpleKeyIndex, is_whole_and_in_a_pair),
-    answering(RecordKeyIndex, one_group_per_key),
-    answering(RecordKeyIndex, repeats_pairs),
-    answering(BloomKeyIndex, swaps_key_and_group),
-    merging(RecordKeyIndex, forgets_to_forget),
-    merging(RecordKeyIndex, keeps_old_numbers),
-    merging(BloomKeyIndex, merges_all_but_the_first),
+    with_changed_candidates(SimpleKeyIndex, forgets_a_whole_group),
+    with_changed_candidates(SimpleKeyIndex, is_whole_and_in_a_pair),
+    with_changed_candidates(RecordKeyIndex, one_group_per_key),
+    with_changed_candidates(RecordKeyIndex, repeats_pairs),
+    with_changed_candidates(BloomKeyIndex, swaps_key_and_group),
+    with_changed_merge(RecordKeyIndex, forgets_to_forget),
+    with_changed_merge(RecordKeyIndex, keeps_old_numbers),
+    with_changed_merge(BloomKeyIndex, merges_all_but_the_first),
     LosesTheLastKey,
     LosesTheLastGroup,
     AnswersEverything,
@@ -268,7 +268,7 @@ MUTANTS = (
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_the_suite_kills_the_mutant(mutant):
+def test_the_conformance_suite_detects_every_mutant(mutant):
     suite = type("Suite", (KeyIndexConformance,), {"index": mutant()})
     assert first_failure(suite) is not None
 

@@ -1,5 +1,5 @@
-"""The conformance suite is worth something only if it kills wrong indexes: these are wrong, each in
-one way.
+"""Mutants of skipping indexes, each with one mistake. The conformance suite must detect every one
+of them.
 """
 
 import math
@@ -30,22 +30,22 @@ from indexes.tokenizers import Word
 
 
 def wrong(index, place, name, change, **attributes):
-    """Return an index whose calls find ``change(real)`` in the place of ``place.name``."""
-    made, other = copy(index), change(getattr(place, name))
+    """Return an index that uses ``change(real)`` instead of ``place.name`` in its calls."""
+    mutant, replacement = copy(index), change(getattr(place, name))
 
     def patched(method):
         def run(*arguments):
-            with patch.object(place, name, other):
-                return getattr(type(made), method)(made, *arguments)
+            with patch.object(place, name, replacement):
+                return getattr(type(mutant), method)(mutant, *arguments)
 
         return run
 
-    vars(made).update({method: patched(method) for method in ("summarize", "prune", "rows")})
-    vars(made).update(attributes)
-    return made
+    vars(mutant).update({method: patched(method) for method in ("summarize", "prune", "rows")})
+    vars(mutant).update(attributes)
+    return mutant
 
 
-# Column statistics: mistakes in what is kept, from a segment's values and right statistics
+# Column statistics: mistakes in the summary, given the values and the right statistics
 
 
 def of_summary(change):
@@ -98,7 +98,7 @@ def signed_zeros(values, stats):
 
 
 def first_and_last(values, stats):
-    """Believe that the column is sorted."""
+    """Assume that the column is sorted."""
     keys = order.encode(values.filter(values.is_valid())).to_pylist()
     if not keys or max(map(len, keys)) > BOUND_BYTES_MAX:
         return stats
@@ -113,7 +113,7 @@ def forget_last_row(values, stats):
     return summarize(values[:-1])
 
 
-# Column statistics: mistakes in how a leaf is read, and in how keys are
+# Column statistics: mistakes in reading a leaf or keys
 
 
 def of_leaf(change):
@@ -154,13 +154,13 @@ def of_bounds(change):
 
 
 def truncated_bounds_are_equal(stats, kind):
-    """What makes != and not in go wrong on long strings."""
+    """Breaks != and not in on long strings."""
     text = kind == "string" and stats.min is not None and len(stats.min) == BOUND_BYTES_MAX
     return replace(stats, max=stats.min) if text else stats
 
 
 def unsigned_numbers(stats, kind):
-    """Forget the sign flip of integers: negative ones come out above."""
+    """Omit the sign flip of integers, so that negative ones are larger than positive ones."""
     if kind != "int" or stats.min is None or stats.max is None:
         return stats
     low, high = (bytes([bound[0] ^ 128]) + bound[1:] for bound in (stats.min, stats.max))
@@ -219,7 +219,7 @@ OF_STATISTICS = {
 
 
 def signed_zero_keys(real):
-    """-0.0 and 0.0 get keys of their own."""
+    """-0.0 and 0.0 have different keys."""
 
     def encode(column):
         if not pa.types.is_float64(column.type):
@@ -244,16 +244,16 @@ OF_FILTERS = {
 }
 
 
-# Inverted indexes; of plain strings only, to be quick
+# Inverted indexes, only of plain strings to be quick
 
 
 def of_text(tokenizer, name, change):
-    """``change``: from what the method got and what it returned to what it returns."""
+    """change: Function of the method's first argument and its result, to the changed result."""
     return wrong(
         TextIndex(tokenizer),
         TextIndex,
         name,
-        lambda real: lambda self, *given: change(given[0], real(self, *given)),
+        lambda real: lambda self, *arguments: change(arguments[0], real(self, *arguments)),
         supports=lambda type: type == pa.string(),
     )
 
@@ -354,7 +354,7 @@ OF_BITMAPS = {
 }
 
 MUTANTS = OF_STATISTICS | OF_FILTERS | OF_TEXTS | OF_BITMAPS
-"""Wrong indexes by name of the mistake."""
+"""Mutants by the name of their mistake."""
 
 MANY = "test_many_distinct_values_lose_no_row"
 KNOWN = {
@@ -362,19 +362,19 @@ KNOWN = {
     "bitmap_ranks_within_the_block": MANY,
     "bitmap_codes_ignore_nulls": MANY,
 }
-"""Mistakes that only one test can find, and which one."""
+"""Mistakes that only one test of the suite detects, with its name."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_suite_kills_this_mutant(name):
+def test_the_conformance_suite_detects_the_mutant(name):
     class Suite(SkippingIndexConformance):
         index = MUTANTS[name]
 
-    found = first_failure(Suite, known=KNOWN.get(name))
-    assert found is not None and found == KNOWN.get(name, found)
+    failure = first_failure(Suite, known=KNOWN.get(name))
+    assert failure is not None and failure == KNOWN.get(name, failure)
 
 
-def test_the_suite_kills_an_index_that_lets_other_exceptions_out():
+def test_the_conformance_suite_raises_exceptions_other_than_value_error():
     class Suite(SkippingIndexConformance):
         index = wrong(
             ColumnStats(),

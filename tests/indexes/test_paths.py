@@ -1,5 +1,5 @@
-"""Paths through structs: which column a path means, and nulls at every level, whatever the array
-looks like inside.
+"""Paths through structs: the column that a path means, and nulls at every level, for all layouts of
+arrays.
 """
 
 import pyarrow as pa
@@ -31,17 +31,17 @@ addresses = st.none() | st.fixed_dictionaries(
 rows = st.lists(st.fixed_dictionaries({"id": st.integers(0, 3), "address": addresses}), max_size=8)
 
 
-def below(row, path):
-    """Follow a path in Python."""
+def value_at(row, path):
+    """Follow a path through Python dicts."""
     value = row
     for name in path.split("."):
         value = None if value is None else value[name]
     return value
 
 
-def hidden_values():
-    """Return rows whose null structs still have values in the arrays below, sliced and in two
-    chunks.
+def rows_with_values_in_null_structs():
+    """Return rows, in two chunks, one of them sliced. The arrays below null structs still have
+    values.
     """
     geo = pa.StructArray.from_arrays(
         [pa.array([1.0, 2.0, 3.0, 4.0]), pa.array(["a", "b", "c", None])],
@@ -59,23 +59,23 @@ def hidden_values():
 
 @pytest.mark.parametrize("path", ["id", "address", *LEAVES[1:], "address.geo", "address.tags"])
 def test_values_below_a_null_struct_are_null(path):
-    table = hidden_values()
+    table = rows_with_values_in_null_structs()
     for part in (table, table.slice(0, 3), *table.to_batches()):
-        expected = [below(row, path) for row in part.to_pylist()]
+        expected = [value_at(row, path) for row in part.to_pylist()]
         assert paths.column_at(part, path).to_pylist() == expected
     assert isinstance(paths.column_at(table.to_batches()[1], path), pa.Array)
 
 
 @given(rows, st.integers(0, 8), st.integers(0, 8))
-def test_a_path_means_the_same_as_in_python(drawn, start, length):
-    halves = [pa.Table.from_pylist(some, schema=SCHEMA) for some in (drawn, drawn[::-1])]
+def test_a_path_has_the_same_values_as_in_python(drawn, start, length):
+    halves = [pa.Table.from_pylist(records, schema=SCHEMA) for records in (drawn, drawn[::-1])]
     part = pa.concat_tables(halves).slice(start, length)
     for path in (*LEAVES, "address", "address.geo", "address.tags"):
-        found = paths.column_at(part, path).to_pylist()
-        assert repr(found) == repr([below(row, path) for row in part.to_pylist()])
+        actual = paths.column_at(part, path).to_pylist()
+        assert repr(actual) == repr([value_at(row, path) for row in part.to_pylist()])
 
 
-def test_a_column_whose_whole_name_is_the_path_wins():
+def test_a_column_with_the_path_as_its_name_takes_precedence():
     inner = pa.struct({"b": "int8", "b.c": "int16"})
     deep = pa.struct({"e": "bool"})
     schema = pa.schema({"a": inner, "a.b": "string", "a.b.d": deep})
@@ -104,7 +104,7 @@ def test_a_column_whose_whole_name_is_the_path_wins():
         "address.city.x",
     ],
 )
-def test_a_path_that_leads_nowhere_is_none(path):
+def test_a_path_to_an_unknown_field_is_none_and_raises_on_use(path):
     assert paths.steps(SCHEMA, path) is None and paths.field_at(SCHEMA, path) is None
     for ask in (paths.type_at, paths.names, paths.top_level):
         with pytest.raises(KeyError, match="no column"):
@@ -113,7 +113,7 @@ def test_a_path_that_leads_nowhere_is_none(path):
         paths.column_at(SCHEMA.empty_table(), path)
 
 
-def test_a_name_that_two_fields_share_is_not_addressed():
+def test_a_name_shared_by_two_fields_cannot_be_addressed():
     twins = pa.struct([pa.field("x", "int8"), pa.field("x", "int8")])
     schema = pa.schema([pa.field("s", twins), pa.field("t", "int8"), pa.field("t", "int8")])
     assert paths.steps(schema, "s.x") is paths.steps(schema, "t") is None
@@ -123,13 +123,13 @@ def test_a_name_that_two_fields_share_is_not_addressed():
 
 
 @pytest.mark.parametrize("nullable", [False, True])
-def test_the_field_is_nullable_if_a_struct_on_the_way_is(nullable):
+def test_a_nested_field_is_nullable_if_a_struct_around_it_is(nullable):
     inner = pa.struct([pa.field("b", "int8", nullable=False)])
     schema = pa.schema([pa.field("a", inner, nullable=nullable)])
     assert paths.field_at(schema, "a.b") == pa.field("a.b", "int8", nullable=nullable)
 
 
-def test_leaves_are_what_is_no_struct():
+def test_leaf_paths_are_those_of_fields_that_are_not_structs():
     assert [path for path, _ in paths.leaf_paths(SCHEMA)] == [*LEAVES, "address.tags"]
     assert paths.top_levels(SCHEMA, columns(Leaf("address.geo.lat", "=", 1))) == {"address"}
 
@@ -144,13 +144,13 @@ def test_leaves_are_what_is_no_struct():
     ],
 )
 def test_a_leaf_may_test_a_field_and_a_struct(leaf, holds):
-    table = hidden_values()
-    expected = [holds(below(row, leaf.column)) for row in table.to_pylist()]
+    table = rows_with_values_in_null_structs()
+    expected = [holds(value_at(row, leaf.column)) for row in table.to_pylist()]
     assert matches(leaf, table).to_pylist() == expected
     first = table.to_batches()[0]
     assert bind(leaf, SCHEMA)(first).to_pylist() == expected[: len(first)]
 
 
-def test_a_leaf_on_a_path_that_leads_nowhere_is_refused():
+def test_a_leaf_on_an_unknown_path_is_refused():
     with pytest.raises(ValueError, match="no column 'address.town'"):
         check(Leaf("address.town", "=", 1), SCHEMA)

@@ -1,4 +1,4 @@
-"""What predicates mean, against a row-by-row model in plain Python."""
+"""The meaning of predicates, compared with a row-by-row model in plain Python."""
 
 import math
 import re
@@ -29,7 +29,7 @@ from indexes.testing import columns as arrays
 
 
 def rank(value, type, literal=False):
-    """A value or literal in a form whose Python order is the order that is promised."""
+    """Return a value or literal in a form that Python orders as specified."""
     if pa.types.is_decimal(type) and isinstance(value, float):
         value = Decimal(repr(value)) if math.isfinite(value) else value
     if pa.types.is_floating(type) and isinstance(value, Decimal):
@@ -53,40 +53,40 @@ def like(pattern, text):
 
 
 def tokens(text, spec):
-    """Words, or with ``spec`` "ngram(2)" pairs, for texts that have no special case."""
+    """Return the words, or with ``spec`` the bigrams, of texts without special cases."""
     folded = text.lower()
     if spec:
         return {folded[at : at + 2] for at in range(len(folded) - 1)}
     return set("".join(c if word_table()[ord(c)] else " " for c in folded).split(" ")) - {""}
 
 
-def keeps(leaf, value, type):
-    """SQL's answer for one row: True, False, or None for unknown."""
+def evaluate_leaf(leaf, value, type):
+    """Return the result of SQL for one row: True, False, or None for unknown."""
     type = type.value_type if pa.types.is_dictionary(type) else type
-    op, wanted = leaf.op, leaf.value
+    op, literal = leaf.op, leaf.value
     if op in ("is null", "is not null"):
         return (value is None) == (op == "is null")
-    if op == "<=>" and (value is None or wanted is None):
-        return value is None and wanted is None
-    if value is None or wanted is None:
+    if op == "<=>" and (value is None or literal is None):
+        return value is None and literal is None
+    if value is None or literal is None:
         return None
     if op in ("in", "not in"):
-        assert isinstance(wanted, tuple)
-        if any(w is not None and rank(value, type) == rank(w, type) for w in wanted):
+        assert isinstance(literal, tuple)
+        if any(w is not None and rank(value, type) == rank(w, type) for w in literal):
             return op == "in"
-        return None if None in wanted else op == "not in"
+        return None if None in literal else op == "not in"
     if op in ("match", "not match"):
-        query, size = wanted if isinstance(wanted, tuple) else (wanted, 0)
+        query, size = literal if isinstance(literal, tuple) else (literal, 0)
         has = tokens(query, size) <= tokens(value, size) if tokens(query, size) else False
         return bool(has) == (op == "match")
     if op in ("starts with", "like", "not like"):
-        assert isinstance(wanted, (str, bytes))
+        assert isinstance(literal, (str, bytes))
         return (
-            bool(value.startswith(wanted))
+            bool(value.startswith(literal))
             if op == "starts with"
-            else like(str(wanted), value) == (op == "like")
+            else like(str(literal), value) == (op == "like")
         )
-    left, right = rank(value, type), rank(wanted, type)
+    left, right = rank(value, type), rank(literal, type)
     answers = {
         "<": left < right,
         "<=": left <= right,
@@ -99,7 +99,7 @@ def keeps(leaf, value, type):
 
 def evaluate(predicate, row, schema):
     if isinstance(predicate, Leaf):
-        return keeps(predicate, row[predicate.column], schema.field(predicate.column).type)
+        return evaluate_leaf(predicate, row[predicate.column], schema.field(predicate.column).type)
     assert not isinstance(predicate, Unknown)
     answers = [evaluate(child, row, schema) for child in predicate.children]
     decisive = isinstance(predicate, Or)
@@ -118,18 +118,20 @@ def tables(draw):
 
 
 @pytest.mark.parametrize("type", ALL_TYPES, ids=str)
-def test_every_operator_and_its_negation_agree_with_the_row_model_on_corner_values(type):
+def test_operators_and_their_negations_agree_with_the_row_model_on_corner_values(type):
     column = column_of([*pool(type), None], type)
     table = pa.table({"c": column})
     rows = column.to_pylist()
     for leaf in leaves_for("c", type, [*pool(type)[:14], *foreign_literals(type)]):
-        expected = [keeps(leaf, value, type) for value in rows]
-        assert matches(leaf, table).to_pylist() == [one is True for one in expected], leaf
-        assert matches(negate(leaf), table).to_pylist() == [one is False for one in expected], leaf
+        expected = [evaluate_leaf(leaf, value, type) for value in rows]
+        assert matches(leaf, table).to_pylist() == [answer is True for answer in expected], leaf
+        assert matches(negate(leaf), table).to_pylist() == [
+            answer is False for answer in expected
+        ], leaf
 
 
 @given(data=st.data())
-def test_trees_and_their_negation_agree_with_the_row_model(data):
+def test_trees_and_their_negations_agree_with_the_row_model(data):
     table = data.draw(tables())
     tree = data.draw(predicates(table.schema, table))
     rows = [evaluate(tree, row, table.schema) for row in table.to_pylist()]
@@ -141,7 +143,7 @@ def test_trees_and_their_negation_agree_with_the_row_model(data):
 
 @given(data=st.data())
 @settings(max_examples=50)
-def test_batches_chunks_and_slices_match_as_the_table_does(data):
+def test_batches_chunks_and_slices_match_like_the_whole_table(data):
     table = data.draw(tables())
     tree = data.draw(predicates(table.schema, table))
     whole = matches(tree, table)
@@ -167,7 +169,7 @@ def test_unused_and_null_dictionary_entries_do_not_match(op, value, expected):
     assert matches(Leaf("d", op, value), table).to_pylist() == expected
 
 
-def test_empty_trees_are_true_and_false():
+def test_an_empty_and_is_true_and_an_empty_or_is_false():
     table = pa.table({"a": [1]})
     assert [matches(tree(()), table).to_pylist() for tree in (And, Or)] == [[True], [False]]
     assert simplify(And((Leaf("a", "=", 1), And((Or(()),))))) == Or(())
@@ -204,10 +206,10 @@ def test_unknown_cannot_be_evaluated_but_can_be_negated_and_checked():
         ("s", "like", "\ud800%"),
     ],
 )
-def test_check_names_column_type_and_value(column, op, value):
+def test_check_names_the_column_and_its_type(column, op, value):
     schema = pa.schema({"a": "int64", "s": "string", "l": pa.list_(pa.int64())})
-    wrong = f"'{column}' has type {schema.field(column).type}"
-    with pytest.raises(ValueError, match=re.escape(wrong)):
+    message = f"'{column}' has type {schema.field(column).type}"
+    with pytest.raises(ValueError, match=re.escape(message)):
         check(Leaf(column, op, value), schema)
     check(Leaf("l", "is null"), schema)
 
@@ -243,7 +245,7 @@ def test_match_finds_all_words_in_any_order_and_its_negation_is_exact(query, exp
     assert negate(negate(leaf)) == leaf
 
 
-def test_missing_columns_unknown_operators_and_bare_lists_are_refused():
+def test_missing_columns_unknown_operators_and_lists_instead_of_tuples_are_refused():
     with pytest.raises(ValueError, match="no column 'b'"):
         check(Leaf("b", "=", 1), pa.schema({"a": "int64"}))
     for op, why in (("==", "unknown operator"), ("in", "tuple")):

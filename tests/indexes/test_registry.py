@@ -1,4 +1,4 @@
-"""Names are looked up and never imported; requests for indexes are read with helpful errors."""
+"""Index names are looked up without importing modules. Invalid specifications have clear errors."""
 
 import sys
 
@@ -26,14 +26,15 @@ from indexes.text import TextIndex
         (registry.find_key_index, "record", RecordKeyIndex),
     ],
 )
-def test_an_index_of_either_contract_is_found_by_its_short_and_by_its_persisted_name(
-    find, name, index
-):
+def test_an_index_is_found_by_its_short_and_by_its_versioned_name(find, name, index):
     assert find(name) is find(f"{name}/1") is index
     assert {"bloom/1", "column_stats/1"} <= set(registry.names()) - {"record/1"}
     assert {"bloom/1", "record/1"} <= set(registry.key_index_names()) - {"column_stats/1"}
-    for other, asked in ((registry.find, "record"), (registry.find_key_index, "column_stats")):
-        assert isinstance(other(asked), Unknown)
+    for other_find, other_name in (
+        (registry.find, "record"),
+        (registry.find_key_index, "column_stats"),
+    ):
+        assert isinstance(other_find(other_name), Unknown)
     assert "no_such_module" in Registry(("no_such_module",)).find("x/1").reason
 
 
@@ -43,9 +44,9 @@ def test_an_index_of_either_contract_is_found_by_its_short_and_by_its_persisted_
 def test_an_unknown_name_gives_a_reason_and_imports_nothing(name):
     registry.names()
     before = set(sys.modules)
-    for found in (registry.find(name), registry.find_key_index(name)):
-        assert isinstance(found, Unknown) and found.name == name
-        assert "bloom/1" in found.reason and repr(name) in found.reason
+    for unknown in (registry.find(name), registry.find_key_index(name)):
+        assert isinstance(unknown, Unknown) and unknown.name == name
+        assert "bloom/1" in unknown.reason and repr(name) in unknown.reason
     assert set(sys.modules) == before
 
 
@@ -55,31 +56,31 @@ class Newer(RecordKeyIndex):
 
 @pytest.mark.parametrize("index", [ColumnBloom, BloomKeyIndex, RecordKeyIndex])
 def test_a_name_belongs_to_one_class_of_each_contract(index):
-    own = Registry(())
+    new_registry = Registry(())
     for other in (ColumnBloom, BloomKeyIndex, RecordKeyIndex):
-        assert own.register(other) is own.register(other) is other
+        assert new_registry.register(other) is new_registry.register(other) is other
     owner = f"{index.name}.*belongs to {index.__module__}.{index.__name__}"
     with pytest.raises(ValueError, match=owner):
-        own.register(type("Twin", (index,), {}))
-    assert own.find_key_index("record/1") is RecordKeyIndex
+        new_registry.register(type("Twin", (index,), {}))
+    assert new_registry.find_key_index("record/1") is RecordKeyIndex
 
 
 def test_a_short_name_means_the_newest_version():
-    own = Registry(())
+    new_registry = Registry(())
     for index in (Newer, RecordKeyIndex):
-        own.register(index)
-    assert own.find_key_index("record") is Newer
-    assert own.find_key_index("record/1") is RecordKeyIndex
+        new_registry.register(index)
+    assert new_registry.find_key_index("record") is Newer
+    assert new_registry.find_key_index("record/1") is RecordKeyIndex
 
 
 @pytest.mark.parametrize("name", ["record", "Record/1", "record/0", "record/x", "a b/1", None, 7])
-def test_a_name_without_a_version_is_refused(name):
+def test_a_name_without_a_valid_version_is_refused(name):
     with pytest.raises(ValueError, match="form 'bitmap/1'"):
         Registry(()).register(type("Bad", (RecordKeyIndex,), {"name": name}))
 
 
 @pytest.mark.parametrize("index", [KeyIndex, int, BloomKeyIndex()])
-def test_what_is_no_complete_index_class_is_refused(index):
+def test_an_incomplete_index_class_is_refused(index):
     with pytest.raises(ValueError, match="complete"):
         Registry(()).register(index)
 
@@ -101,7 +102,7 @@ def test_what_is_no_complete_index_class_is_refused(index):
         ),
     ],
 )
-def test_a_request_is_read_and_written_again(text, spec):
+def test_a_specification_is_parsed_and_formatted(text, spec):
     assert parse_spec(text) == parse_spec(str(spec)) == spec
     assert hash(parse_spec(text)) == hash(spec)
 
@@ -110,7 +111,7 @@ def test_a_request_is_read_and_written_again(text, spec):
     st.lists(st.text(min_size=1, max_size=8), max_size=3, unique=True).map(tuple),
     st.dictionaries(st.from_regex("[a-z][a-z_]{0,4}", fullmatch=True), st.text(max_size=8)),
 )
-def test_a_spec_survives_its_own_text(columns, options):
+def test_any_specification_is_parsed_back_from_its_text(columns, options):
     spec = IndexSpec("text", columns, options)
     assert parse_spec(str(spec)) == spec
 
@@ -134,13 +135,13 @@ def test_a_spec_survives_its_own_text(columns, options):
         ("bitmap('')", 7, "column"),
     ],
 )
-def test_a_mistake_in_a_request_is_shown_with_its_position(text, position, expected):
+def test_a_mistake_in_a_specification_is_reported_with_its_position(text, position, expected):
     with pytest.raises(ValueError, match=rf"expected .*{expected}.* at position {position};"):
         parse_spec(text)
 
 
 @given(st.text(max_size=30) | st.text("ab(),='\" \n", max_size=12).map("bitmap".__add__))
-def test_any_text_is_a_spec_or_a_value_error(text):
+def test_any_text_is_a_specification_or_raises_value_error(text):
     try:
         assert isinstance(parse_spec(text), IndexSpec)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What tokens are, against models in plain Python, and how tokenizers are named and found."""
+"""Tokens compared with models in plain Python, and the names of tokenizers."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def ngrams(text, n):
     return [fold(text)[at : at + n] for at in range(len(text) - n + 1)]
 
 
-def by_row(tokenizer, values):
+def tokens_by_row(tokenizer, values):
     terms, row = tokenizer.tokens(values)
     assert np.all(np.diff(row) >= 0), "rows ascend"
-    found = [[] for _ in values]
+    tokens = [[] for _ in values]
     for term, at in zip(terms.to_pylist(), row.tolist(), strict=True):
-        found[at].append(term)
-    return found
+        tokens[at].append(term)
+    return tokens
 
 
 FOR_EVER = "a change here orphans every text index: new version"
 
 
-def test_word_characters_are_letters_marks_and_numbers_for_ever():
-    """Both the oldest and this Python's Unicode agree with the table wherever they agree with each
-    other.
+def test_word_characters_are_letters_marks_and_numbers_in_every_unicode_version():
+    """The table agrees with both the oldest Unicode version of Python and the current one wherever
+    these agree with each other.
     """
     table = word_table()
     for code in range(CODE_POINTS):
@@ -65,19 +65,21 @@ def test_word_characters_are_letters_marks_and_numbers_for_ever():
     assert crc32(np.packbits(table).tobytes()) == 0xF9D2CDEB, FOR_EVER
 
 
-def test_folding_is_simple_case_folding_for_ever():
+def test_folding_is_simple_case_folding_in_every_unicode_version():
     table = fold_table()
     for code in range(CODE_POINTS):
         full = chr(code).casefold()
         if len(full) == 1 and OLD.category(chr(code)) != "Cn":
             assert chr(table[code]) == full, hex(code)
     assert np.array_equal(table[table], table), "folding twice changes nothing"
-    assert np.array_equal(word_table()[table], word_table()), "folding makes no words"
+    assert np.array_equal(word_table()[table], word_table()), (
+        "folding does not change which characters are in words"
+    )
     assert crc32(table.astype("<u4").tobytes()) == 0xAE64B835, FOR_EVER
     assert fold("ΣςİẞſKÅ") == "σσißskå"
 
 
-def test_variants_are_what_folds_to_a_letter():
+def test_variants_of_a_letter_are_the_characters_that_fold_to_it():
     assert [chr(code) for code in variants(ord("s"))] == ["S", "ſ", "s"]
     assert variants(ord("S")) == [] and variants(0x897F) == [0x897F]
     assert pattern("Sé") == pattern("ſÉ") != pattern("se")
@@ -89,31 +91,31 @@ def test_variants_are_what_folds_to_a_letter():
     st.sampled_from([pa.string(), pa.large_string()]),
 )
 @settings(max_examples=150)
-def test_words_and_ngrams_are_those_of_the_model(rows, cut, type):
+def test_words_and_ngrams_equal_those_of_the_model(rows, cut, type):
     values = pa.array(rows, type)[cut:]
     texts = [text or "" for text in rows[cut:]]
-    assert by_row(Word(), values) == list(map(words, texts))
+    assert tokens_by_row(Word(), values) == list(map(words, texts))
     for n in (1, 2, 3, 5):
-        assert by_row(Ngram(str(n)), values) == [ngrams(text, n) for text in texts], n
+        assert tokens_by_row(Ngram(str(n)), values) == [ngrams(text, n) for text in texts], n
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=6))
-def test_ngrams_too_long_for_one_number_are_compacted(rows):
+def test_ngrams_too_long_for_one_integer_equal_those_of_the_model(rows):
     values = pa.array([*rows, "".join(map(chr, range(0x4E00, 0x5E00)))])
-    assert by_row(Ngram("9"), values)[:-1] == [ngrams(text, 9) for text in rows]
+    assert tokens_by_row(Ngram("9"), values)[:-1] == [ngrams(text, 9) for text in rows]
 
 
 @given(st.lists(TEXTS, max_size=8), TEXTS, st.sampled_from(["word", "ngram(1)", "ngram(2)"]))
 @settings(max_examples=150)
-def test_a_row_holds_all_if_every_wanted_token_is_among_its_tokens(rows, query, spec):
+def test_holds_all_is_true_for_rows_with_all_tokens_of_a_query(rows, query, spec):
     tokenizer = find(spec)
-    wanted = tokenizer.query(query or "")
-    found = tokenizer.holds_all(pa.array(rows, "string"), wanted).to_pylist()
-    for text, holds in zip(rows, found, strict=True):
+    query_tokens = tokenizer.query(query or "")
+    results = tokenizer.holds_all(pa.array(rows, "string"), query_tokens).to_pylist()
+    for text, holds in zip(rows, results, strict=True):
         if text is None:
             assert holds is None
         else:
-            assert holds == (bool(wanted) and {*wanted} <= {*tokenizer.query(text)})
+            assert holds == (bool(query_tokens) and {*query_tokens} <= {*tokenizer.query(text)})
 
 
 @given(
@@ -121,7 +123,7 @@ def test_a_row_holds_all_if_every_wanted_token_is_among_its_tokens(rows, query, 
     st.text(alphabet=ALPHABET, max_size=8),
     st.text(alphabet=ALPHABET, max_size=5),
 )
-def test_what_a_part_implies_is_in_every_text_around_it(before, part, after):
+def test_tokens_implied_by_a_part_are_in_every_text_that_contains_it(before, part, after):
     for tokenizer in (Word(), Ngram("2"), Ngram("3")):
         implied = tokenizer.implied(part, bool(before), bool(after))
         assert {*implied} <= {*tokenizer.query(before + part + after)}, tokenizer.spec
@@ -134,7 +136,7 @@ def test_words_at_an_open_end_are_not_implied():
     assert Word().implied("red", True, False) == []
 
 
-def test_bytes_that_are_no_text_are_refused():
+def test_invalid_utf8_is_refused():
     broken = pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], "i4")), pa.py_buffer(b"\xff\xfe")]
     )
@@ -142,10 +144,10 @@ def test_bytes_that_are_no_text_are_refused():
         Word().tokens(broken)
 
 
-def test_chinese_words_are_found_in_a_text_without_spaces():
+def test_chinese_words_are_found_in_text_without_spaces():
     chinese, text = find("chinese"), "西安的大唐不夜城很热闹，Very GOOD！"
-    found = ["西安", "的", "大唐", "不夜城", "很", "热闹", "very", "good"]
-    assert by_row(chinese, pa.array([text, None, "", text])) == [found, [], [], found]
+    expected = ["西安", "的", "大唐", "不夜城", "很", "热闹", "very", "good"]
+    assert tokens_by_row(chinese, pa.array([text, None, "", text])) == [expected, [], [], expected]
     texts = pa.array([text, "西安", "大唐", None, "我来到北京清华大学", "🙂 ！"])
     for query, rows in (
         ("西安", [0, 1]),
@@ -162,7 +164,7 @@ def test_chinese_words_are_found_in_a_text_without_spaces():
     assert chinese.version.startswith("1 jieba "), "an index that another jieba built is not used"
 
 
-def test_chinese_without_its_package_says_how_to_get_it(monkeypatch):
+def test_the_chinese_tokenizer_without_its_package_names_the_package_to_install(monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)
 
@@ -181,7 +183,7 @@ def test_chinese_without_its_package_says_how_to_get_it(monkeypatch):
         ("chinese", "chinese"),
     ],
 )
-def test_a_spec_names_a_tokenizer(spec, canonical):
+def test_a_spec_selects_a_tokenizer(spec, canonical):
     assert find(spec).spec == find(canonical).spec == canonical
 
 
@@ -205,8 +207,8 @@ def test_a_spec_names_a_tokenizer(spec, canonical):
         "indexes.tokenizers",
     ],
 )
-def test_another_spec_is_refused_and_imports_nothing(spec):
-    tokenizers._SHARED.installed  # noqa: B018 - packages are looked at once
+def test_an_unknown_spec_is_refused_and_imports_nothing(spec):
+    tokenizers._SHARED.installed  # noqa: B018 - packages are loaded only once
     before = set(sys.modules)
     with pytest.raises(ValueError, match=r"tokenizer|ngram"):
         find(spec)
@@ -214,7 +216,7 @@ def test_another_spec_is_refused_and_imports_nothing(spec):
 
 
 class Halves(Tokenizer):
-    """An own tokenizer: what stands around a sign, as it is written."""
+    """A tokenizer of a user: the parts of the text between separators."""
 
     def __init__(self, sign="|"):
         self.sign = sign
@@ -226,7 +228,7 @@ class Halves(Tokenizer):
     def tokens(self, values):
         halves = [text.split(self.sign) if text else [] for text in values.to_pylist()]
         rows = np.repeat(np.arange(len(halves)), list(map(len, halves)))
-        return pa.array([half for some in halves for half in some], "string"), rows
+        return pa.array([half for parts in halves for half in parts], "string"), rows
 
 
 @dataclass
@@ -241,7 +243,9 @@ class Point:
         return self.offered
 
 
-def test_installed_packages_offer_tokenizers_and_broken_ones_cost_only_themselves(monkeypatch):
+def test_tokenizers_of_installed_packages_are_found_and_faulty_packages_affect_only_themselves(
+    monkeypatch,
+):
     points = [
         Point("halves", "own:Halves", Halves),
         Point("word", "own:Word", Halves),
@@ -251,13 +255,13 @@ def test_installed_packages_offer_tokenizers_and_broken_ones_cost_only_themselve
     monkeypatch.setattr(
         "importlib.metadata.entry_points", lambda group: points if group == "mdt.tokenizers" else []
     )
-    own = Tokenizers()
-    assert isinstance(own.find("word"), Word)
-    halves = own.find("halves(/)")
+    user_tokenizers = Tokenizers()
+    assert isinstance(user_tokenizers.find("word"), Word)
+    halves = user_tokenizers.find("halves(/)")
     assert halves.query("b/a/B") == ["B", "a", "b"]
     held = halves.holds_all(pa.array(["a/b", None, "ab", "b/a/c"]), ["a", "b"])
     assert held.to_pylist() == [True, None, False, True]
     known = "known: chinese, halves, ngram, word.*gone.*not a subclass"
     with pytest.raises(ValueError, match=known) as refused:
-        own.find("broken")
+        user_tokenizers.find("broken")
     assert "the name is already used" in str(refused.value)

@@ -1,4 +1,4 @@
-"""The order and the keys of scalar values."""
+"""The order and the encoded keys of scalar values."""
 
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -15,7 +15,7 @@ from indexes.testing import ALL_TYPES, column_of, columns, foreign_literals, poo
 
 
 def rank(value):
-    """An independent statement of the order, on Python values."""
+    """Return a Python value with the specified order, independently of the product."""
     if isinstance(value, float):
         return math.isnan(value), 0.0 if math.isnan(value) else value
     return value.encode() if isinstance(value, str) else value
@@ -26,7 +26,7 @@ def sign(low, high):
 
 
 @given(data=st.data())
-def test_keys_order_as_the_values_do(data):
+def test_keys_are_ordered_like_their_values(data):
     column = data.draw(scalar_types().flatmap(columns))
     keys, values = order.encode(column).to_pylist(), column.to_pylist()
     assert [key is None for key in keys] == [value is None for value in values]
@@ -36,7 +36,7 @@ def test_keys_order_as_the_values_do(data):
 
 
 @pytest.mark.parametrize("type", ALL_TYPES, ids=str)
-def test_corner_values_order_and_come_back(type):
+def test_corner_values_are_ordered_and_decoded(type):
     column = column_of(pool(type), type)
     keys, values = order.encode(column).to_pylist(), column.to_pylist()
     for key, left in zip(keys, values, strict=True):
@@ -48,7 +48,7 @@ def test_corner_values_order_and_come_back(type):
 
 
 @given(data=st.data())
-def test_slices_and_chunks_encode_as_the_whole_does(data):
+def test_slices_and_chunks_are_encoded_like_the_whole_array(data):
     column = data.draw(scalar_types().flatmap(columns))
     cut = data.draw(st.integers(0, len(column)))
     parts = [column.slice(0, cut), column.slice(cut)]
@@ -100,11 +100,11 @@ def test_place_and_key_agree_on_literals_between_and_beyond_the_values(type):
         ("1970-01-01T00:00:01.5", pa.timestamp("s"), 1, 1),
     ],
 )
-def test_a_literal_lies_at_a_value_or_just_above_or_below_it(literal, type, value, tie):
+def test_a_literal_is_placed_at_a_value_or_just_above_or_below_it(literal, type, value, tie):
     assert order.place(literal, type) == order.Place(value, tie)
 
 
-def test_a_literal_has_a_key_if_a_value_equals_it():
+def test_only_a_literal_that_equals_a_value_has_a_key():
     assert order.encode_scalar(1.5, pa.int64()) is None
     assert order.encode_scalar(2.0, pa.int64()) == order.encode_scalar(2, pa.int8())
 
@@ -118,7 +118,7 @@ def test_a_literal_has_a_key_if_a_value_equals_it():
         (pa.timestamp("s"), pa.timestamp("us", "Asia/Tokyo")),
     ],
 )
-def test_the_width_of_a_type_does_not_change_keys(narrow, wide):
+def test_keys_do_not_depend_on_the_width_of_a_type(narrow, wide):
     column = pa.array(pool(narrow), narrow)
     assert order.encode(column).equals(order.encode(column.cast(wide)))
 
@@ -131,14 +131,14 @@ def test_timestamps_that_overflow_microseconds_saturate():
     assert isinstance(order.decode(keys[0], pa.timestamp("s")), int)
 
 
-def test_every_nan_and_both_zeros_have_one_key():
+def test_all_nans_have_one_key_and_both_zeros_have_one_key():
     bits = pa.array([0x7FF8000000000000, 0xFFF8000000000001, 0x7FF0000000000001], "uint64")
     assert len(set(order.encode(bits.view(pa.float64())).to_pylist())) == 1
     assert len(set(order.encode(pa.array([0.0, -0.0])).to_pylist())) == 1
     assert order.compare_key(-math.nan, pa.float32()) == order.compare_key(math.nan, pa.float64())
 
 
-def test_times_are_utc_and_may_be_text():
+def test_times_without_a_zone_are_utc_and_may_be_text():
     moment = datetime(2024, 2, 29, 12, tzinfo=timezone(timedelta(hours=2)))
     naive = moment.astimezone(UTC).replace(tzinfo=None)
     same = (moment, naive, "2024-02-29T10:00:00Z", "2024-02-29 12:00:00+02:00")
@@ -164,7 +164,7 @@ def test_times_are_utc_and_may_be_text():
         (1, pa.list_(pa.int64())),
     ],
 )
-def test_a_literal_of_the_wrong_kind_is_refused(value, type):
+def test_a_literal_of_the_wrong_type_is_refused(value, type):
     with pytest.raises(ValueError):
         order.compare_key(value, type)
     with pytest.raises(ValueError):
@@ -200,12 +200,12 @@ def test_truncated_keys_enclose_the_key_and_respect_the_limit(key, limit, utf8):
 @given(
     text=st.text(alphabet="a\x7f\u07ff\ud7ff\uffff\U0010ffff", max_size=8), limit=st.integers(0, 12)
 )
-def test_text_truncated_up_stays_text(text, limit):
+def test_text_that_is_truncated_up_is_valid_utf8(text, limit):
     high = order.truncate_up(text.encode(), limit, utf8=True)
     assert high is None or high.decode() >= text
 
 
-def test_nothing_is_above_a_run_of_the_last_byte_or_character():
+def test_a_key_of_only_the_largest_byte_or_character_has_no_upper_bound():
     assert order.truncate_up(b"\xff" * 5, 4, utf8=False) is None
     assert order.truncate_up(("\U0010ffff" * 5).encode(), 8, utf8=True) is None
     assert order.truncate_up(b"a\xff\xff", 2, utf8=False) == b"b"

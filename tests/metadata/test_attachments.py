@@ -1,5 +1,5 @@
-"""Attachments of large commits: objects of a bounded size, stored while files are still made, and
-found wherever they stand.
+"""Attachments of large commits: objects of limited size, stored while the commit is still writing
+files, and readable by every range they are referenced by.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from mdt.stores.memory import MemoryStorage
 SEVEN = "attachments/20240229120000123/7.attached"
 
 
-def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(
+def test_an_attachment_is_stored_as_soon_as_it_reaches_the_minimum_size(
     monkeypatch,
 ):
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 24)
@@ -30,13 +30,16 @@ def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(
         ranges.append(writer.add(content))
         writer.settle()
     first, (second, third) = SEVEN, (SEVEN.replace("7.", f"7--{number}.") for number in (1, 2))
-    assert [one.path for one in ranges] == [first, first, second, third, third]
+    assert [object_range.path for object_range in ranges] == [first, first, second, third, third]
     assert stored == [first, second]
     writer.write(storage)
-    assert [storage.read(one.path, one.offset, one.length) for one in ranges] == contents
+    assert [
+        storage.read(object_range.path, object_range.offset, object_range.length)
+        for object_range in ranges
+    ] == contents
 
 
-def test_without_somebody_who_stores_all_go_into_one_object(
+def test_without_a_store_function_all_contents_are_in_one_object(
     monkeypatch,
 ):
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
@@ -47,7 +50,7 @@ def test_without_somebody_who_stores_all_go_into_one_object(
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_a_table_whose_attachments_are_an_object_each(table_type, monkeypatch):
+def test_a_table_with_one_object_per_attachment_is_read_purged_and_written(table_type, monkeypatch):
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
     storage = MemoryStorage()
     table = make(storage, table_type, "record", **{"mdt.row.group.rows": 5})

@@ -1,5 +1,5 @@
-"""An object of the metadata that is cut while it is mapped is found damaged; it does not end the
-process, as reading behind its end would.
+"""A metadata object that is truncated while it is mapped is reported as damaged. Reading past its
+end would kill the process with SIGBUS.
 """
 
 import json
@@ -25,12 +25,12 @@ SCHEMA = columns("id string, part int64, v int64")
 
 
 def rows(numbers):
-    found = [(f"k{n:06d}", n % PARTITIONS, n % 1000) for n in numbers]
-    return pa.table(list(zip(*found, strict=True)), schema=SCHEMA)
+    records = [(f"k{n:06d}", n % PARTITIONS, n % 1000) for n in numbers]
+    return pa.table(list(zip(*records, strict=True)), schema=SCHEMA)
 
 
-def fill(folder):
-    """Make a table with a checkpoint and attachments that are large enough to be mapped."""
+def create_table(folder):
+    """Create a table with a checkpoint and attachments that are large enough to be mapped."""
     table = mdt.create(
         folder,
         SCHEMA,
@@ -46,9 +46,9 @@ def fill(folder):
         table.upsert(rows(range(number, number + 1)))
 
 
-def work(folder, kind, size):
-    """Use a table, cut its objects of a ``kind`` to ``size`` bytes, and use it again; return what
-    each call answers.
+def call_before_and_after_truncation(folder, kind, size):
+    """Open a table, truncate its mapped objects of a ``kind`` to ``size`` bytes, and return the
+    results of each call before and after.
     """
     table = mdt.open(folder, OPTIONS)
     calls = {
@@ -75,45 +75,49 @@ def work(folder, kind, size):
     return {"cut": cut, "before": before, "after": after}
 
 
-def answers(folder, kind, size):
-    """Return what :func:`work` says in a process of its own, which must end by itself."""
-    fill(folder)
+def results_of_process(folder, kind, size):
+    """Run :func:`call_before_and_after_truncation` in a process that must exit with 0."""
+    create_table(folder)
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_cut_objects"
         " as tests; tests.main()"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, str(folder), kind, str(size)], capture_output=True, check=False
     )
-    assert done.returncode == 0, done.stderr.decode()
-    found = json.loads(done.stdout)
-    assert found["cut"], "nothing was large enough to be mapped"
+    assert process.returncode == 0, process.stderr.decode()
+    results = json.loads(process.stdout)
+    assert results["cut"], "no object was large enough to be mapped"
     expected = {"scan": 12, "count": ROWS, "get": 7, "upsert": 10, "delete": 12, "check": True}
-    assert expected.items() <= found["before"].items()
-    return found
+    assert expected.items() <= results["before"].items()
+    return results
 
 
 def main():
-    print(json.dumps(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
+    print(
+        json.dumps(
+            call_before_and_after_truncation(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+        )
+    )
 
 
 @pytest.mark.parametrize("size", [0, 4096])
-def test_a_checkpoint_that_is_cut_is_made_again(tmp_path, size):
-    after = answers(tmp_path / "t", "checkpoints", size)["after"]
+def test_a_truncated_checkpoint_is_rebuilt_from_the_log(tmp_path, size):
+    after = results_of_process(tmp_path / "t", "checkpoints", size)["after"]
     expected = {"scan": 12, "count": ROWS - 12, "get": 7, "upsert": 9}
     assert expected.items() <= after.items(), "k000011 was deleted"
 
 
 @pytest.mark.parametrize("size", [0, 4096])
-def test_attachments_that_are_cut_are_named_by_whoever_needs_them(tmp_path, size):
-    found = answers(tmp_path / "t", "attachments", size)
-    after = found["after"]
-    assert (after["scan"], after["count"]) == (12, ROWS - 12), "an index only saves time"
-    assert after["upsert"] in found["cut"], "keys cannot be found without key maps"
+def test_truncated_attachments_cost_no_rows_and_fail_only_calls_that_need_them(tmp_path, size):
+    results = results_of_process(tmp_path / "t", "attachments", size)
+    after = results["after"]
+    assert (after["scan"], after["count"]) == (12, ROWS - 12), "reads do not depend on indexes"
+    assert after["upsert"] in results["cut"], "keys cannot be found without key maps"
     assert after["check"] is False
 
 
-def test_small_objects_are_copied_and_large_ones_watched(tmp_path):
+def test_small_objects_are_copied_and_mapped_large_ones_are_watched(tmp_path):
     storage = LocalStorage(tmp_path, durable=False)
     storage.create("small", b"s" * COPIED_OBJECT_BYTES_MAX)
     storage.create("large", b"l" * (COPIED_OBJECT_BYTES_MAX + 1))
@@ -125,12 +129,12 @@ def test_small_objects_are_copied_and_large_ones_watched(tmp_path):
     os.truncate(tmp_path / "large", COPIED_OBJECT_BYTES_MAX)
     assert mappings.truncated_path() == "large"
     os.unlink(tmp_path / "large")
-    assert mappings.truncated_path() is None, "what is gone stays mapped"
+    assert mappings.truncated_path() is None, "a deleted object stays mapped"
     storage.create("large", b"l")
-    assert mappings.truncated_path() is None, "what was gone is watched no more"
+    assert mappings.truncated_path() is None, "an object that was deleted is no longer watched"
 
 
-def test_what_is_in_memory_is_not_watched():
+def test_objects_in_memory_are_not_watched():
     storage = MemoryStorage()
     storage.create("large", b"l" * (COPIED_OBJECT_BYTES_MAX + 1))
     mappings = Mappings(storage)

@@ -1,4 +1,4 @@
-"""What a user is told who opens or creates a table where something else stands."""
+"""Errors for users who open or create a table at a path with something else."""
 
 import zipfile
 from pathlib import Path
@@ -30,8 +30,8 @@ with_fixtures = pytest.mark.skipif(
 )
 
 
-def refused_both_ways(said, place):
-    """Assert that a place is neither opened as a table nor made one."""
+def refused_by_open_and_create(said, place):
+    """Assert that a path can neither be opened as a table nor become one."""
     refused(said, mdt.open, place)
     refused(said, mdt.create, place, SCHEMA, ["id"])
 
@@ -42,8 +42,8 @@ def put(storage, *names, content=b"x"):
     return storage
 
 
-def unpacked(path, folder):
-    """Unpack a fixture and return the directory of the table in it."""
+def unzip(path, folder):
+    """Unzip a fixture and return the directory of its table."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
     return next(found.parent for found in folder.rglob(".hoodie") if "__MACOSX" not in found.parts)
@@ -51,8 +51,8 @@ def unpacked(path, folder):
 
 @with_fixtures
 @pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
-def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is(path, tmp_path):
-    table = unpacked(path, tmp_path)
+def test_creating_on_a_table_of_hudi_names_its_version_and_type_and_changes_nothing(path, tmp_path):
+    table = unzip(path, tmp_path)
     version = next(part for part in path.stem.split("_") if part in ("v6", "v8", "v9"))[1:]
     before = trees.tree(tmp_path)
     table_type = "COPY_ON_WRITE" if path.stem.startswith("cow") else "MERGE_ON_READ"
@@ -66,8 +66,8 @@ def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is
 
 
 @with_fixtures
-def test_the_command_line_shows_it_and_leaves_it_as_it_is(tmp_path):
-    table = unpacked(ZIPS[0], tmp_path)
+def test_the_command_line_shows_a_table_of_hudi_and_does_not_change_it(tmp_path):
+    table = unzip(ZIPS[0], tmp_path)
     before = trees.tree(tmp_path)
     assert "COPY_ON_WRITE" in shown("info", table)
     refusal = " ".join(error_of("compact", table).split())
@@ -88,22 +88,22 @@ OTHERS = {
 
 @FAR
 @pytest.mark.parametrize("kind", OTHERS)
-def test_a_table_of_another_kind_is_named_with_what_reads_it(kind, make):
+def test_a_table_of_another_format_is_refused_with_the_library_that_reads_it(kind, make):
     names, hint = OTHERS[kind]
     storage = put(make(), *names, content=b"\\u12")
-    refused_both_ways(kind, storage)
-    refused_both_ways(hint, storage)
+    refused_by_open_and_create(kind, storage)
+    refused_by_open_and_create(hint, storage)
 
 
 @FAR
-def test_a_hudi_table_whose_properties_cannot_be_read_is_damaged(make):
+def test_a_hudi_table_with_unreadable_properties_is_reported_as_damaged(make):
     storage = put(make(), ".hoodie/hoodie.properties", content=b"\\u12")
     refused("malformed", mdt.open, storage, kind=Corrupt)
     refused("a Hudi table whose properties cannot be read", mdt.create, storage, SCHEMA, ["id"])
 
 
 @FAR
-def test_a_new_table_needs_a_directory_of_its_own(make):
+def test_a_new_table_needs_an_empty_directory(make):
     storage = put(make(), "report.csv", "part/0.parquet", ".gitkeep")
     refused("a directory with .gitkeep, part, report.csv", mdt.open, storage)
     refused("it has part, report.csv", mdt.create, storage, SCHEMA, ["id"])
@@ -113,7 +113,7 @@ def test_a_new_table_needs_a_directory_of_its_own(make):
     refused("is already an mdt table", mdt.create, storage, SCHEMA, ["id"])
 
 
-def test_a_missing_path_names_what_is_near_it(tmp_path):
+def test_a_missing_path_is_refused_with_similar_names_nearby(tmp_path):
     mdt.create(tmp_path / "trips", SCHEMA, ["id"])
     said = "does not exist; similar names nearby: trips … mdt.create"
     refused(said, mdt.open, tmp_path / "trip")
@@ -122,16 +122,16 @@ def test_a_missing_path_names_what_is_near_it(tmp_path):
     refused("it is empty or does not exist", mdt.open, tmp_path / "no" / "such" / "place")
 
 
-def test_a_file_is_no_table_and_cannot_become_one(tmp_path):
+def test_a_file_is_not_opened_or_replaced_as_a_table(tmp_path):
     file = tmp_path / "t"
     file.write_text("mine")
     before = trees.tree(tmp_path)
-    refused_both_ways("it is a file", file)
+    refused_by_open_and_create("it is a file", file)
     refused("a file is in the way", mdt.create, file / "below", SCHEMA, ["id"])
     assert trees.tree(tmp_path) == before
 
 
-def test_a_table_that_lost_the_beginning_of_its_log_is_not_taken_for_nothing():
+def test_a_table_without_its_first_log_record_is_not_taken_for_an_empty_directory():
     storage = MemoryStorage()
     mdt.create(storage, SCHEMA, ["id"]).upsert(pa.table({"id": ["a"], "v": [1]}))
     storage.delete(".hoodie/.mdt/log/00000000000000000000")
@@ -140,12 +140,12 @@ def test_a_table_that_lost_the_beginning_of_its_log_is_not_taken_for_nothing():
 
 
 @FAR
-def test_a_listing_lies_between_two_names_and_has_what_stands_directly_below(
+def test_a_listing_is_limited_to_names_between_two_bounds_directly_below_a_directory(
     make,
 ):
-    below = [".mdt", "1", "2", "3", "archived", "h.properties", "metadata", "timeline"]
-    inside = {".mdt": ".mdt/log", "archived": "archived/1", "metadata": "metadata/x"}
-    storage = put(make(), *(f"t/{inside.get(name, name)}" for name in below))
-    found = [info.path for info in storage.list_dir("t", after="t/1", before="t/i")]
-    assert found == ["t/2", "t/3", "t/h.properties"]
-    assert storage.children("t") == below
+    children = [".mdt", "1", "2", "3", "archived", "h.properties", "metadata", "timeline"]
+    paths_below = {".mdt": ".mdt/log", "archived": "archived/1", "metadata": "metadata/x"}
+    storage = put(make(), *(f"t/{paths_below.get(name, name)}" for name in children))
+    listed = [info.path for info in storage.list_dir("t", after="t/1", before="t/i")]
+    assert listed == ["t/2", "t/3", "t/h.properties"]
+    assert storage.children("t") == children

@@ -1,4 +1,6 @@
-"""The Bloom index by the footers of base files: where keys may live, without the metadata table."""
+"""Key look-up by the Bloom filters and key ranges in footers of base files, without the metadata
+table.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -18,46 +20,46 @@ SCHEMA = columns("id string, city string, n int64")
 
 
 def rows(keys, cities=3, n=0):
-    found = [int(key) for key in keys]
-    ids, places = [f"k{key:05}" for key in found], [f"c{key % cities}" for key in found]
-    return pa.table([ids, places, [n] * len(found)], schema=SCHEMA)
+    numbers = [int(key) for key in keys]
+    ids, places = [f"k{key:05}" for key in numbers], [f"c{key % cities}" for key in numbers]
+    return pa.table([ids, places, [n] * len(numbers)], schema=SCHEMA)
 
 
-def made(more=None, **options):
+def create_table(more=None, **options):
     options = {"mdt.max.file.bytes": 8192, "hoodie.bloom.index.use.metadata": "false", **options}
     given = {"partition_by": ["city"], "options": options, **(more or {})}
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], **given)
 
 
-def asked(table, keys):
+def key_batch(table, keys):
     return normalize(rows(keys), table.snapshot().definition, numbered=False)
 
 
-def proposed(table, batch, **options):
+def propose(table, batch, **options):
     snapshot = table.snapshot()
-    matters = None if snapshot.definition.is_global else partition_names(batch)
+    partitions = None if snapshot.definition.is_global else partition_names(batch)
     metadata = mdt.open(table.storage, options).metadata
     return footer_filters.propose(
-        metadata, snapshot, metadata.options(snapshot.definition), batch.keys, matters
+        metadata, snapshot, metadata.options(snapshot.definition), batch.keys, partitions
     )
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_rows_are_found_as_by_the_metadata(scope, table_type):
+def test_footers_locate_the_same_rows_as_the_metadata(scope, table_type):
     draw = np.random.default_rng(5)
-    table = made({"scope": scope, "table_type": table_type})
+    table = create_table({"scope": scope, "table_type": table_type})
     for step in range(12):
         keys = draw.choice(2_000, 150, replace=False)
         (table.delete if step % 4 == 3 else table.upsert)(rows(keys, 3 + (step % 2), step))
         if step % 5 == 4:
             table.compact()
-        batch, snapshot = asked(table, range(0, 2_000, 3)), table.snapshot()
-        place = partition_names(batch)
+        batch, snapshot = key_batch(table, range(0, 2_000, 3)), table.snapshot()
+        partitions = partition_names(batch)
         by_footers = locate(
-            table.metadata, snapshot, batch.keys, batch.hashes, place, proposed(table, batch)
+            table.metadata, snapshot, batch.keys, batch.hashes, partitions, propose(table, batch)
         )
-        by_metadata = locate(table.metadata, snapshot, batch.keys, batch.hashes, place)
+        by_metadata = locate(table.metadata, snapshot, batch.keys, batch.hashes, partitions)
         for name in ("file", "position", "group", "dead_in"):
             found, expected = getattr(by_footers, name), getattr(by_metadata, name)
             assert np.array_equal(found, expected), (step, name)
@@ -65,58 +67,60 @@ def test_rows_are_found_as_by_the_metadata(scope, table_type):
     assert table.check().ok
 
 
-def test_ranges_and_filters_leave_few_file_groups_whichever_way_they_are_asked():
-    table = made(**{"mdt.max.file.bytes": 4096})
+def test_ranges_and_filters_select_few_file_groups_with_every_setting():
+    table = create_table(**{"mdt.max.file.bytes": 4096})
     table.bulk_insert(rows(range(3_000)))
     groups = len(table.files())
     assert groups > 6
-    batch = asked(table, [*range(0, 3_000, 10), *range(5_000, 5_100)])
-    there = proposed(table, batch)
-    assert not len(there.whole) and 300 <= len(there.key) < 310
+    batch = key_batch(table, [*range(0, 3_000, 10), *range(5_000, 5_100)])
+    candidates = propose(table, batch)
+    assert not len(candidates.whole) and 300 <= len(candidates.key) < 310
 
     def pairs(found):
         return {*zip(found.key.tolist(), found.group.tolist(), strict=True)}
 
     for words in ({"mdt.bloom.tree": False}, {"mdt.bloom.ranges": False}, {"mdt.bloom.pairs": 1}):
-        found = proposed(table, batch, **words)
-        assert pairs(there) <= pairs(found)
+        found = propose(table, batch, **words)
+        assert pairs(candidates) <= pairs(found)
         assert len(found.key) < 320 + 5 * groups, "about one in a hundred is a false positive"
 
 
-def test_a_file_group_whose_footer_says_nothing_may_hold_every_key():
-    table = made(**{"mdt.write.footer.bloom": "false"})
+def test_a_file_group_without_a_filter_in_its_footer_may_contain_every_key():
+    table = create_table(**{"mdt.write.footer.bloom": "false"})
     table.bulk_insert(rows(range(100)))
-    batch = asked(table, range(5))
-    found = proposed(table, batch)
-    assert not len(found.key) and len(found.whole) == 3, "without filters"
+    batch = key_batch(table, range(5))
+    candidates = propose(table, batch)
+    assert not len(candidates.key) and len(candidates.whole) == 3, (
+        "one file group per partition, none with a filter"
+    )
     done = table.upsert(rows(range(95, 105), 3, 1))
     assert (done.inserted, done.updated) == (5, 5) and table.check().ok
 
 
-def test_a_damaged_footer_and_an_unknown_filter_hide_no_key(
+def test_a_damaged_footer_or_an_unknown_filter_type_excludes_no_key(
     monkeypatch,
 ):
-    table = made()
+    table = create_table()
     table.bulk_insert(rows(range(90)))
     storage, file = table.storage, table.files().to_pylist()[0]
     path = paths.partition_file(file["partition"], file["name"])
-    whole = storage.read(path)
-    batch = asked(table, range(90))
-    storage.replace(path, whole.replace(whole[-40:-20], bytes(20)))
-    found = proposed(table, batch)
-    assert len(found.whole) == 1 and len(np.unique(found.key)) == 60
-    storage.replace(path, whole)
-    assert len(proposed(table, batch).whole) == 0
+    original = storage.read(path)
+    batch = key_batch(table, range(90))
+    storage.replace(path, original.replace(original[-40:-20], bytes(20)))
+    candidates = propose(table, batch)
+    assert len(candidates.whole) == 1 and len(np.unique(candidates.key)) == 60
+    storage.replace(path, original)
+    assert len(propose(table, batch).whole) == 0
     monkeypatch.setattr(footer_filters, "FILTER_TYPE", "parquet.avro.schema")
-    found = proposed(table, batch)
-    assert len(found.whole) == 3 and not len(found.key), "no filter that is known"
+    candidates = propose(table, batch)
+    assert len(candidates.whole) == 3 and not len(candidates.key), "no filter of a known type"
 
 
-def test_the_option_is_the_bloom_index_s_alone(monkeypatch):
+def test_the_footer_option_affects_only_tables_with_the_bloom_key_index(monkeypatch):
     monkeypatch.setattr(footer_filters, "open_segment", None)
-    table, other = made({"key_index": "record"}), made()
-    for one in (table, other):
-        one.upsert(rows(range(10)))
+    table, bloom_table = create_table({"key_index": "record"}), create_table()
+    for each_table in (table, bloom_table):
+        each_table.upsert(rows(range(10)))
     assert table.upsert(rows(range(5, 15), 3, 1)).updated == 5
     with pytest.raises(TypeError):
-        other.upsert(rows(range(5, 15), 3, 1))
+        bloom_table.upsert(rows(range(5, 15), 3, 1))

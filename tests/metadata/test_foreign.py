@@ -1,5 +1,5 @@
-"""Another Hudi writer on our table: whatever it completes is noticed at every open, refresh and
-write, and never costs much.
+"""Another Hudi writer writes to our table. Each open, refresh and write detects its commits, with
+few requests.
 """
 
 from __future__ import annotations
@@ -47,45 +47,45 @@ STORAGES = {
 
 @pytest.fixture(params=STORAGES)
 def storage(request, tmp_path):
-    made = STORAGES[request.param](tmp_path)
-    mdt.create(made, SCHEMA, ["id"]).upsert(rows("a", "b"))
-    return made
+    new_storage = STORAGES[request.param](tmp_path)
+    mdt.create(new_storage, SCHEMA, ["id"]).upsert(rows("a", "b"))
+    return new_storage
 
 
-def changed(storage, **values):
-    """Rewrite the properties as another writer does: under a backup, with other values."""
-    old = storage.read(paths.properties())
-    storage.create(f"{paths.properties()}.backup", old)
-    new = {f"hoodie.{name.replace('_', '.')}": value for name, value in values.items()}
+def rewrite_properties(storage, **values):
+    """Rewrite the properties with other values as another writer does, with a backup meanwhile."""
+    old_content = storage.read(paths.properties())
+    storage.create(f"{paths.properties()}.backup", old_content)
+    changes = {f"hoodie.{name.replace('_', '.')}": value for name, value in values.items()}
     storage.delete(paths.properties())
-    storage.create(paths.properties(), properties.encode(properties.decode(old) | new))
+    storage.create(paths.properties(), properties.encode(properties.decode(old_content) | changes))
     storage.delete(f"{paths.properties()}.backup")
 
 
 def upgrade(storage):
-    """Do what Hudi 1.2 does by default: move the timeline, say version 9."""
+    """Do what Hudi 1.2 does by default: move the timeline and set table version 9."""
     for info in storage.list_dir(".hoodie"):
         name = info.path.rpartition("/")[2]
         if Version6().instant_at(info.path) is not None:
             storage.create(f".hoodie/timeline/{name}", storage.read(info.path))
             storage.delete(info.path)
-    changed(storage, table_version="9", timeline_layout_version="2")
+    rewrite_properties(storage, table_version="9", timeline_layout_version="2")
 
 
-def half_upgraded(storage):
-    """Leave what stands there while Hudi replaces the properties: only a backup, which says another
-    version.
+def upgrade_halfway(storage):
+    """Leave the table as it is while Hudi replaces the properties: with only a backup, which has
+    another version.
     """
-    changed(storage, table_version="8")
+    rewrite_properties(storage, table_version="8")
     storage.create(f"{paths.properties()}.backup", storage.read(paths.properties()))
     storage.delete(paths.properties())
 
 
 CHANGES = {
     "an upgrade": (upgrade, "table version 9"),
-    "an upgrade under way": (half_upgraded, "table version 8"),
+    "an upgrade under way": (upgrade_halfway, "table version 8"),
     "properties without version": (
-        lambda storage: changed(storage, table_version=""),
+        lambda storage: rewrite_properties(storage, table_version=""),
         "table version (none)",
     ),
 }
@@ -118,13 +118,13 @@ WRITES = {
 }
 
 
-def refused(text, act, *given):
-    error = refused_with(text, act, *given, kind=Unsupported)
+def refused(text, act, *arguments):
+    error = refused_with(text, act, *arguments, kind=Unsupported)
     assert error.is_of_others
 
 
 @pytest.mark.parametrize("name", COMPLETED)
-def test_an_instant_of_another_writer_is_noticed_read_in_memory_and_imported_by_a_write(
+def test_a_commit_of_another_writer_is_read_without_writing_and_imported_by_the_next_write(
     storage, name
 ):
     table = mdt.open(storage)
@@ -132,41 +132,41 @@ def test_an_instant_of_another_writer_is_noticed_read_in_memory_and_imported_by_
     storage.create(f".hoodie/{LATER}.{name}", b"{}")
     before = {info.path: storage.read(info.path) for info in storage.list("")}
     refused(f"completed {name} {LATER} here", table.snapshot)
-    for one in (table, mdt.open(storage)):
+    for reader in (table, mdt.open(storage)):
         for act in READS.values():
-            act(one)
-        assert one.scan().count() == 2
+            act(reader)
+        assert reader.scan().count() == 2
     assert {info.path: storage.read(info.path) for info in storage.list("")} == before
-    other = mdt.open(storage)
-    assert other.upsert(rows("c")).inserted == 1
-    assert other.history()["operation"].to_pylist()[2:] == ["import", "upsert"]
-    assert other.snapshot().last_instant > LATER
+    writer = mdt.open(storage)
+    assert writer.upsert(rows("c")).inserted == 1
+    assert writer.history()["operation"].to_pylist()[2:] == ["import", "upsert"]
+    assert writer.snapshot().last_instant > LATER
     assert table.scan().count() == 3 and table.upsert(rows("d")).inserted == 1
 
 
 @pytest.mark.parametrize("name", AT_WORK)
-def test_a_pending_service_of_another_writer_stops_writers_but_no_readers(storage, name):
+def test_a_pending_service_of_another_writer_stops_writers_but_not_readers(storage, name):
     table = mdt.open(storage)
     storage.create(f".hoodie/{LATER}.{name}", b"{}")
-    for one in (table, mdt.open(storage)):
-        assert one.scan().count() == 2
+    for each_table in (table, mdt.open(storage)):
+        assert each_table.scan().count() == 2
         for act in WRITES.values():
-            refused_with(f"pending instants {LATER}", act, one, kind=Unsupported)
+            refused_with(f"pending instants {LATER}", act, each_table, kind=Unsupported)
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_another_table_version_is_noticed_and_stops_writers(storage, name):
+def test_a_changed_table_version_stops_writers_and_snapshots(storage, name):
     table = mdt.open(storage)
-    happen, text = CHANGES[name]
-    happen(storage)
+    change, text = CHANGES[name]
+    change(storage)
     before = {info.path: storage.read(info.path) for info in storage.list("")}
     for act in (table.snapshot, *(partial(act, table) for act in WRITES.values())):
         refused(text, act)
-    assert "at " in repr(table), "a table that is refused can still be shown"
+    assert "at " in repr(table), "repr works for a table that is refused"
     assert {info.path: storage.read(info.path) for info in storage.list("")} == before
 
 
-def test_a_table_that_was_upgraded_is_read_in_its_new_version(storage):
+def test_an_upgraded_table_is_read_in_its_new_version(storage):
     table = mdt.open(storage)
     upgrade(storage)
     assert table.scan().count() == mdt.open(storage).scan().count() == 2
@@ -182,80 +182,82 @@ def test_a_table_that_was_upgraded_is_read_in_its_new_version(storage):
     ],
     ids=["empty", "half", "the end is gone", "a page of another server"],
 )
-def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(storage, damage):
-    table, whole = mdt.open(storage), storage.read(paths.properties())
-    storage.replace(paths.properties(), damage(whole))
-    said = "the table properties cannot be read … hoodie.properties … hint: … mdt.repair"
+def test_unreadable_properties_are_corrupt_and_not_attributed_to_another_writer(storage, damage):
+    table, original = mdt.open(storage), storage.read(paths.properties())
+    storage.replace(paths.properties(), damage(original))
+    message = "the table properties cannot be read … hoodie.properties … hint: … mdt.repair"
     for act in (*READS.values(), *WRITES.values(), lambda _: Table(storage)):
-        assert "writer" not in str(refused_with(said, act, table, kind=Corrupt))
-    storage.replace(paths.properties(), whole)
+        assert "writer" not in str(refused_with(message, act, table, kind=Corrupt))
+    storage.replace(paths.properties(), original)
     table.upsert(rows("a", v=3))
     assert table.scan().count() == 2 and table.check().ok
 
 
 @pytest.mark.parametrize("name", ["savepoint", "savepoint.inflight", "indexing", "txt"])
-def test_what_changes_no_rows_is_not_in_the_way(storage, name):
+def test_instants_and_files_that_change_no_rows_do_not_stop_readers_or_writers(storage, name):
     table = mdt.open(storage)
     storage.create(f".hoodie/{LATER}.{name}", b"")
-    for one in (table, mdt.open(storage)):
-        assert one.upsert(rows("c")).warnings == ()
-        assert one.scan().count() == 3
+    for each_table in (table, mdt.open(storage)):
+        assert each_table.upsert(rows("c")).warnings == ()
+        assert each_table.scan().count() == 3
 
 
 @pytest.mark.parametrize("names", [("commit.requested",), ("commit.requested", "inflight")])
-def test_a_write_of_another_writer_without_content_stops_writers_but_no_readers(storage, names):
-    """If a commit of ours followed it, Hudi could never roll it back, and never write again."""
+def test_a_pending_write_of_another_writer_without_content_stops_writers_but_not_readers(
+    storage, names
+):
+    """After a later commit of ours, Hudi could neither roll it back nor write again."""
     table = mdt.open(storage)
     for name in names:
         storage.create(f".hoodie/{LATER}.{name}", b"")
-    for one in (table, mdt.open(storage)):
-        assert one.scan().count() == 2
+    for each_table in (table, mdt.open(storage)):
+        assert each_table.scan().count() == 2
         for act in WRITES.values():
-            refused_with(f"pending instants {LATER}", act, one, kind=Unsupported)
+            refused_with(f"pending instants {LATER}", act, each_table, kind=Unsupported)
     storage.delete_many([f".hoodie/{LATER}.{name}" for name in names])
     assert table.upsert(rows("c")).inserted == 1
 
 
-def begin(storage):
-    """Let another writer begin a commit five milliseconds after our newest; return its instant."""
+def begin_commit(storage):
+    """Start a commit of another writer 5 ms after our newest one, and return its instant."""
     newest = timeline.instant_us(mdt.open(storage).snapshot().last_instant)
-    begun = timeline.instant_text(newest + 5_000)
-    storage.create(f".hoodie/{begun}.deltacommit.requested", b"")
-    return begun
+    instant = timeline.instant_text(newest + 5_000)
+    storage.create(f".hoodie/{instant}.deltacommit.requested", b"")
+    return instant
 
 
-def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_stops_readers(
+def test_a_pending_commit_of_another_writer_stops_writers_and_a_completed_one_stops_snapshots(
     storage,
 ):
     table = mdt.open(storage)
-    begun = begin(storage)
-    storage.create(f".hoodie/{begun}.deltacommit.inflight", b'{"partitionToWriteStats": {}}')
-    said = f"running here, or has died: it has pending instants {begun}"
-    for one in (table, mdt.open(storage)):
-        assert one.scan().count() == 2
+    instant = begin_commit(storage)
+    storage.create(f".hoodie/{instant}.deltacommit.inflight", b'{"partitionToWriteStats": {}}')
+    message = f"running here, or has died: it has pending instants {instant}"
+    for each_table in (table, mdt.open(storage)):
+        assert each_table.scan().count() == 2
         for act in WRITES.values():
-            refused_with(said, act, one, kind=Unsupported)
-    storage.create(f".hoodie/{begun}.deltacommit", b"{}")
-    refused(begun, table.snapshot)
-    refused(begun, Table(storage).snapshot)
+            refused_with(message, act, each_table, kind=Unsupported)
+    storage.create(f".hoodie/{instant}.deltacommit", b"{}")
+    refused(instant, table.snapshot)
+    refused(instant, Table(storage).snapshot)
 
 
 @pytest.mark.parametrize("content", [PROFILE_START, PROFILE_START[:5], PROFILE_START + b"abc"])
-def test_a_pending_write_with_the_first_bytes_of_ours_is_not_that_of_another_writer(
+def test_a_pending_write_with_the_first_bytes_of_our_commit_metadata_counts_as_ours(
     storage, content
 ):
-    storage.create(f".hoodie/{begin(storage)}.deltacommit.inflight", content)
+    storage.create(f".hoodie/{begin_commit(storage)}.deltacommit.inflight", content)
     table = mdt.open(storage)
     assert table.snapshot() and table.metadata.watch.at_work == ()
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(storage, is_compacted):
-    """Refreshes list the newest part of the timeline only; what was pending there keeps that part
-    open, also for those who open the table on compacted metadata.  With a lock, writers do not wait.
+def test_a_commit_that_began_long_before_ours_is_detected_when_it_completes(storage, is_compacted):
+    """Refreshes list only the newest part of the timeline. A pending instant keeps that part open
+    at its position, also for tables opened on compacted metadata. With a lock, writers do not wait.
     """
     table = mdt.open(storage)
-    begun = begin(storage)
+    instant = begin_commit(storage)
     options = {"mdt.lock.provider": "storage" if storage.is_remote else "file_system"}
     for number in range(3):
         storage.now_us = lambda n=number: 2_000_000_000_000_000 + n * 10**10  # type: ignore[method-assign, misc]
@@ -263,62 +265,64 @@ def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(storage, i
         assert table.scan().count() == 3 + number
     if is_compacted:
         table.metadata.compact()
-    late = mdt.open(storage)
-    assert late.metadata.watch.since == begun
-    storage.create(f".hoodie/{begun}.deltacommit", b"{}")
-    for act in (table.snapshot, late.snapshot, lambda: Table(storage).snapshot()):
-        refused(begun, act)
+    late_reader = mdt.open(storage)
+    assert late_reader.metadata.watch.since == instant
+    storage.create(f".hoodie/{instant}.deltacommit", b"{}")
+    for act in (table.snapshot, late_reader.snapshot, lambda: Table(storage).snapshot()):
+        refused(instant, act)
 
 
-def test_a_commit_by_a_clock_that_is_behind_is_noticed(storage):
+def test_a_commit_of_a_writer_with_a_late_clock_is_detected(storage):
     table = mdt.open(storage)
     table.upsert(rows("c"))
     newest = timeline.instant_us(table.snapshot().last_instant)
-    behind = timeline.instant_text(newest - (FOREIGN_CLOCK_BEHIND_SECONDS - 1) * 1_000_000)
-    storage.create(f".hoodie/{behind}.deltacommit", b"{}")
-    refused(behind, table.snapshot)
+    earlier_instant = timeline.instant_text(newest - (FOREIGN_CLOCK_BEHIND_SECONDS - 1) * 1_000_000)
+    storage.create(f".hoodie/{earlier_instant}.deltacommit", b"{}")
+    refused(earlier_instant, table.snapshot)
 
 
-def test_a_commit_during_a_transaction_of_ours_is_imported_before_ours_counts(storage, monkeypatch):
+def test_a_commit_of_another_writer_during_our_transaction_is_imported_before_ours(
+    storage, monkeypatch
+):
     table = mdt.open(storage)
     create = type(storage).create
 
-    def create_beside_another(self, path, data):
+    def create_and_complete_another_commit(self, path, data):
         create(self, path, data)
         if path.endswith(".parquet"):
             self.put_if_absent(f".hoodie/{LATER}.commit", b"{}")
 
-    monkeypatch.setattr(type(storage), "create", create_beside_another)
+    monkeypatch.setattr(type(storage), "create", create_and_complete_another_commit)
     assert table.insert(rows("n0", "n1", "n2")).inserted == 3
     monkeypatch.undo()
     assert table.history()["operation"].to_pylist()[2:] == ["import", "insert"]
     assert table.scan().count() == 5 and table.check().ok
 
 
-def test_a_metadata_table_of_hudi_stops_writers_but_no_readers(storage):
+def test_a_metadata_table_of_hudi_stops_writers_but_not_readers(storage):
     table = mdt.open(storage)
-    changed(storage, table_metadata_partitions="files")
+    rewrite_properties(storage, table_metadata_partitions="files")
     assert table.scan().count() == mdt.open(storage).scan().count() == 2
     for act in WRITES.values():
         refused_with("metadata table", act, table, kind=Unsupported)
 
 
-def test_what_our_own_writers_do_is_never_taken_for_anothers():
-    """Two tables on one directory, crashes in between: everything on the timeline is explained by
-    the log.
+def test_commits_of_our_own_writers_are_not_taken_for_commits_of_another():
+    """Two tables on one directory write and compact in turns. The log explains every instant on the
+    timeline.
     """
     storage = MemoryStorage()
     mdt.create(storage, SCHEMA, ["id"], options={"mdt.metadata.compact.records": 2})
-    one, other = mdt.open(storage), mdt.open(storage)
+    first_table, second_table = mdt.open(storage), mdt.open(storage)
     for number in range(6):
-        (one, other)[number % 2].upsert(rows(f"k{number}"))
-        assert one.scan().count() == other.scan().count() == number + 1
-        one.compact()
-    assert one.metadata.checkpoint_seq > 2
+        (first_table, second_table)[number % 2].upsert(rows(f"k{number}"))
+        assert first_table.scan().count() == second_table.scan().count() == number + 1
+        first_table.compact()
+    assert first_table.metadata.checkpoint_seq > 2
     assert mdt.open(storage).scan().count() == 6
 
 
-def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_once():
+def test_a_refresh_lists_nothing_without_changes_and_lists_once_after_a_commit():
     inner = MemoryStorage()
     mdt.create(inner, SCHEMA, ["id"]).upsert(rows("a"))
     counting = FaultyStorage(inner, count_reads=True)
@@ -326,10 +330,10 @@ def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_on
     table.snapshot()
     counting.operations.clear()
     table.snapshot()
-    quiet = [op for op in counting.operations if not op.startswith("stamp")]
+    requests = [op for op in counting.operations if not op.startswith("stamp")]
     log = ".hoodie/.mdt/log/"
-    assert quiet == [f"read {log}{2:020d}", f"read {log}{1:020d}"], (
-        "is there a newer record, is its own still there"
+    assert requests == [f"read {log}{2:020d}", f"read {log}{1:020d}"], (
+        "looks for a newer record, and whether its own still exists"
     )
     mdt.open(inner).upsert(rows("b"))
     counting.operations.clear()
@@ -337,21 +341,21 @@ def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_on
     assert [op for op in counting.operations if op.startswith("list")] == ["list_dir .hoodie"]
 
 
-class Listing(MemoryStorage):
-    """Keeps how many names each listing of a directory has."""
+class ListingStorage(MemoryStorage):
+    """Records the number of names in each listing of a directory."""
 
     def __init__(self):
         super().__init__()
         self.listed: list[int] = []
 
     def list_dir(self, prefix, **bounds):
-        found = super().list_dir(prefix, **bounds)
-        self.listed.append(len(found))
-        return found
+        infos = super().list_dir(prefix, **bounds)
+        self.listed.append(len(infos))
+        return infos
 
 
-def test_a_look_at_a_long_timeline_sees_its_end_only_and_what_records_have_once():
-    inner = Listing()
+def test_a_refresh_lists_only_the_end_of_a_long_timeline_and_earlier_instants_only_once():
+    inner = ListingStorage()
     table = mdt.create(inner, SCHEMA, ["id"], options={"mdt.metadata.compact.records": 10})
     for number in range(30):
         inner.sleep(3600)
@@ -360,13 +364,13 @@ def test_a_look_at_a_long_timeline_sees_its_end_only_and_what_records_have_once(
     inner.listed.clear()
     table.upsert(rows("z"))
     assert max(inner.listed) <= 6, (
-        "the properties, what this commit has put there, and what the one before completed last"
+        "the properties, the instants of this commit, and the completed one of the commit before"
     )
     assert reader.scan().count() == mdt.open(inner).scan().count() == 31
     assert max(inner.listed) < 40 < 3 * 31, inner.listed
 
 
-def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_path):
+def test_a_change_within_one_tick_of_the_clock_is_detected_on_a_local_disk(tmp_path):
     storage = _local(tmp_path)
     table = mdt.create(storage, SCHEMA, ["id"])
     for number in range(40):
@@ -377,7 +381,7 @@ def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_pa
         storage.delete(f".hoodie/{LATER}.commit")
 
 
-def test_the_stamp_of_a_local_directory_is_trusted_only_when_the_last_change_is_some_time_ago(
+def test_the_stamp_of_a_local_directory_is_used_only_if_its_last_change_is_some_time_ago(
     tmp_path,
 ):
     storage = _local(tmp_path)
@@ -394,7 +398,7 @@ def test_the_stamp_of_a_local_directory_is_trusted_only_when_the_last_change_is_
     now = time.time_ns()
     os.utime(tmp_path / "t" / "d", ns=(now, (now // 10**9 - 1) * 10**9))
     assert storage.stamp("d") is None, (
-        "a file system that counts whole seconds may hide a change for two"
+        "a file system with timestamps of whole seconds may hide a change for two seconds"
     )
     shutil.rmtree(tmp_path / "t" / "d")
     assert storage.stamp("d") == storage.stamp("d/a") == "absent"

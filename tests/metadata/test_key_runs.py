@@ -1,4 +1,4 @@
-"""Key indexes that are kept beside the table find every key, whatever has become of the store."""
+"""Key indexes in a local store beside the table find every key, even if the store is damaged."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -23,37 +23,37 @@ def rows(ids, x=0.0):
     return pa.table([list(ids), [f"c{i % 3}" for i in ids], [x] * len(ids)], schema=SCHEMA)
 
 
-def made(path, key_index, scope="partition", **options):
-    given = {
+def create_table(path, key_index, scope="partition", **options):
+    settings = {
         "mdt.durable": False,
         "mdt.key.store.dir": str(path / "keys"),
         "mdt.max.file.bytes": 4096,
         **options,
     }
     more = {"partition_by": ["city"], "key_index": key_index, "scope": scope}
-    return mdt.create(path / "t", SCHEMA, ["id"], options=given, **more)
+    return mdt.create(path / "t", SCHEMA, ["id"], options=settings, **more)
 
 
-def opened(path, folder, **more):
-    """Return the table at ``path`` with the keys that :func:`made` has put into ``folder``."""
+def open_table(path, folder, **more):
+    """Open the table at ``path`` with the key store of :func:`create_table` in ``folder``."""
     return mdt.open(path, {"mdt.key.store.dir": str(folder / "keys")}, **more)
 
 
-def reads_of(table, monkeypatch):
-    """Return a list that gets each key map that is asked for."""
-    asked = []
-    one = ObjectReader.key_map
+def record_key_map_reads(table, monkeypatch):
+    """Return a list that receives each key map that is read."""
+    reads = []
+    original = ObjectReader.key_map
 
-    def counted(self, stored):
-        asked.append(stored)
-        return one(self, stored)
+    def record_read(self, stored):
+        reads.append(stored)
+        return original(self, stored)
 
-    monkeypatch.setattr(ObjectReader, "key_map", counted)
-    return asked
+    monkeypatch.setattr(ObjectReader, "key_map", record_read)
+    return reads
 
 
 def forget(table):
-    """Let this process know nothing of the table's keys, as another process would."""
+    """Clear this process's cache of the table's keys, as if it were another process."""
     session().clear()
 
 
@@ -62,15 +62,15 @@ def store_of(table):
     return key_runs.store_of(table.metadata, snapshot, table.metadata.key_index(snapshot))
 
 
-def runs(table, scope="city=c0"):
-    """Return how many runs the store has of a partition."""
+def run_count(table, scope="city=c0"):
+    """Return the number of runs of a partition in the store."""
     with store_of(table).begin(write=False) as view:
         return len(view.items(key_runs.prefix(table.definition.table_id, scope)))
 
 
 @BOTH
 def test_keys_are_found_after_a_restore(tmp_path, key_index):
-    table = made(tmp_path, key_index, "table")
+    table = create_table(tmp_path, key_index, "table")
     table.bulk_insert(rows(range(500)))
     table.upsert(rows(range(400, 600), 1.0))
     table.delete(rows(range(0, 600, 5)))
@@ -79,47 +79,47 @@ def test_keys_are_found_after_a_restore(tmp_path, key_index):
     assert not table.snapshot().key_parts and not table.snapshot().uncovered
     assert assert_knows_the_table(table) >= 600
     forget(table)
-    assert opened(table.storage, tmp_path).get([7, 599])["x"].to_pylist() == [0.0, 1.0]
+    assert open_table(table.storage, tmp_path).get([7, 599])["x"].to_pylist() == [0.0, 1.0]
 
 
-def test_another_process_of_the_machine_reads_no_key_map_to_know_where_keys_are(
+def test_another_process_locates_keys_from_the_store_without_reading_their_key_maps(
     tmp_path, monkeypatch
 ):
-    table = made(tmp_path, "lmdb")
+    table = create_table(tmp_path, "lmdb")
     table.bulk_insert(rows(range(2_000)))
     table.scan("id = 5").count()
-    asked = reads_of(table, monkeypatch)
-    again = opened(table.path, tmp_path)
-    assert len(again.files()) == len(table.files()) > 3 and again.scan("id = 5").count() == 1
-    assert len(asked) == 1, "the one of the file that has the key"
+    reads = record_key_map_reads(table, monkeypatch)
+    reopened = open_table(table.path, tmp_path)
+    assert len(reopened.files()) == len(table.files()) > 3 and reopened.scan("id = 5").count() == 1
+    assert len(reads) == 1, "only the key map of the file with the key"
 
 
 @BOTH
-def test_only_partitions_that_are_asked_for_are_read(tmp_path, key_index, monkeypatch):
-    table = made(tmp_path, key_index)
+def test_only_key_maps_of_the_requested_partitions_are_read(tmp_path, key_index, monkeypatch):
+    table = create_table(tmp_path, key_index)
     table.bulk_insert(rows(range(2_000)))
     forget(table)
-    asked = reads_of(table, monkeypatch)
-    again = opened(table.path, tmp_path)
-    again.upsert(rows([3, 6], 1.0))
-    files = again.files()["partition"].to_pylist().count("city=c0")
-    assert len({stored.offset for stored in asked}) <= files
-    assert runs(again) and not runs(again, "city=c1")
+    reads = record_key_map_reads(table, monkeypatch)
+    reopened = open_table(table.path, tmp_path)
+    reopened.upsert(rows([3, 6], 1.0))
+    files = reopened.files()["partition"].to_pylist().count("city=c0")
+    assert len({stored.offset for stored in reads}) <= files
+    assert run_count(reopened) and not run_count(reopened, "city=c1")
 
 
-def test_many_commits_leave_few_runs(tmp_path):
-    table = made(tmp_path, "memory", **{"mdt.max.file.bytes": 1 << 20})
+def test_the_store_has_few_runs_after_many_commits(tmp_path):
+    table = create_table(tmp_path, "memory", **{"mdt.max.file.bytes": 1 << 20})
     for n in range(60):
         table.upsert(rows(range(30 * n, 30 * n + 30)))
         table.scan("id = 0").count()
-    assert runs(table) <= 4
+    assert run_count(table) <= 4
     assert assert_knows_the_table(table) >= 1_800
 
 
 @BOTH
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "other"])
-def test_a_damaged_store_is_made_again(tmp_path, key_index, damage):
-    table = made(tmp_path, key_index)
+def test_a_damaged_store_is_rebuilt(tmp_path, key_index, damage):
+    table = create_table(tmp_path, key_index)
     table.bulk_insert(rows(range(300)))
     table.upsert(rows(range(300, 330)))
     table.scan("id = 0").count()
@@ -141,26 +141,26 @@ def test_a_damaged_store_is_made_again(tmp_path, key_index, damage):
 
 
 @BOTH
-def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(
+def test_two_copies_of_a_table_with_different_commits_share_a_store_without_errors(
     tmp_path, key_index
 ):
-    table = made(tmp_path, key_index)
+    table = create_table(tmp_path, key_index)
     table.upsert(rows(range(30)))
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
-    other = opened(tmp_path / "copy", tmp_path)
+    other = open_table(tmp_path / "copy", tmp_path)
     for n in range(4):
         table.upsert(rows(range(100 * n + 30, 100 * n + 40)))
         other.upsert(rows(range(100 * n + 60, 100 * n + 70)))
         assert table.upsert(rows(range(100 * n + 30, 100 * n + 40), 1.0)).inserted == 0
         assert other.upsert(rows(range(100 * n + 30, 100 * n + 50), 1.0)).inserted == 20
         assert other.upsert(rows(range(100 * n + 60, 100 * n + 70), 1.0)).inserted == 0
-    for one in (table, other):
-        assert_knows_the_table(one)
+    for each_table in (table, other):
+        assert_knows_the_table(each_table)
 
 
 @BOTH
-def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(tmp_path, key_index):
-    table = made(tmp_path, key_index)
+def test_a_table_restored_from_a_backup_finds_the_keys_of_the_backup(tmp_path, key_index):
+    table = create_table(tmp_path, key_index)
     table.upsert(rows(range(30)))
     shutil.copytree(tmp_path / "t", tmp_path / "backup")
     table.upsert(rows(range(30, 60)))
@@ -168,33 +168,33 @@ def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(tmp_p
     table.scan("id = 0").count()
     shutil.rmtree(tmp_path / "t")
     shutil.copytree(tmp_path / "backup", tmp_path / "t")
-    again = opened(tmp_path / "t", tmp_path)
-    assert again.upsert(rows(range(60), 1.0)).inserted == 30
-    assert_knows_the_table(again)
+    restored = open_table(tmp_path / "t", tmp_path)
+    assert restored.upsert(rows(range(60), 1.0)).inserted == 30
+    assert_knows_the_table(restored)
 
 
 @BOTH
-def test_the_past_is_looked_into_beside_the_present(tmp_path, key_index):
-    table = made(tmp_path, key_index)
+def test_keys_are_found_in_past_snapshots_while_the_store_has_the_newest(tmp_path, key_index):
+    table = create_table(tmp_path, key_index)
     table.upsert(rows(range(30)))
     table.upsert(rows(range(20, 60), 1.0))
     table.compact()
     table.delete(rows(range(10)))
     table.scan("id = 0").count()
     for seq, count in ((1, 30), (2, 60), (3, 60), (4, 50)):
-        past = opened(table.path, tmp_path, as_of=seq)
+        past = open_table(table.path, tmp_path, as_of=seq)
         assert past.get(list(range(60)), missing="skip").num_rows == count
 
 
-def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(tmp_path, caplog):
+def test_a_store_that_cannot_be_opened_costs_time_but_no_keys(tmp_path, caplog):
     (tmp_path / "file").write_text("no directory")
-    table = made(tmp_path, "lmdb", **{"mdt.key.store.dir": str(tmp_path / "file")})
+    table = create_table(tmp_path, "lmdb", **{"mdt.key.store.dir": str(tmp_path / "file")})
     table.upsert(rows(range(30)))
     assert table.upsert(rows(range(20, 40), 1.0)).inserted == 10 and table.check().ok
     assert "keys are looked up in all file groups" in caplog.text
 
 
-def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path):
+def test_a_transaction_of_a_store_is_atomic(tmp_path):
     for store in (key_store.MemoryStore(), key_store.open_key_store(str(tmp_path), durable=False)):
         with store.begin(write=True) as view:
             for key, value in ((b"b", b"1"), (b"a", b"2"), (b"aa", b"3")):
@@ -210,11 +210,11 @@ def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path):
 
 
 @BOTH
-def test_threads_share_what_one_of_them_has_read(tmp_path, key_index):
-    table = made(tmp_path, key_index)
+def test_threads_share_the_keys_that_one_of_them_has_read(tmp_path, key_index):
+    table = create_table(tmp_path, key_index)
     table.bulk_insert(rows(range(1_000)))
     forget(table)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda n: table.get([n])["id"].to_pylist(), range(0, 1_000, 50)))
-    assert found == [[n] for n in range(0, 1_000, 50)]
+        results = list(pool.map(lambda n: table.get([n])["id"].to_pylist(), range(0, 1_000, 50)))
+    assert results == [[n] for n in range(0, 1_000, 50)]
     assert_knows_the_table(table)

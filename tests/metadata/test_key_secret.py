@@ -1,5 +1,5 @@
-"""The secret of the key hash stands in the private metadata of the table, and nowhere else; forged
-ones are refused.
+"""The secret of the key hash is stored only in the private metadata of the table. Forged secrets
+are refused.
 """
 
 import json
@@ -23,7 +23,7 @@ from mdt.stores.storage import LocalStorage, MemoryStorage
 SCHEMA = columns("id string, v int64")
 
 
-def lived(path):
+def create_rekeyed_table(path):
     table = mdt.create(path, SCHEMA, key=["id"], key_index="record", indexes=["bitmap(v)"])
     table.upsert([{"id": f"k{n}", "v": n} for n in range(50)])
     table.rekey()
@@ -34,13 +34,13 @@ def lived(path):
 
 
 def secrets_of(path):
-    """The secret of the table, and the one that it had before, in digits."""
+    """Return the secrets of the table before and after the rekey, as hexadecimal digits."""
     first, later = (commit_log.read(LocalStorage(path), seq) for seq in (0, 2))
     assert first is not None and later is not None
     return [first.header["definition"]["key_hash"]["secret"], later.header["key_hash"]["secret"]]
 
 
-def told_by(table):
+def representations_of(table):
     scan = table.scan("id = 'k7' and v < 9")
     return [
         repr(table),
@@ -62,10 +62,10 @@ def told_by(table):
     ]
 
 
-def test_nothing_that_a_table_shows_has_the_secret(tmp_path, caplog):
+def test_no_representation_command_or_log_message_contains_the_secret(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
-    table = lived(tmp_path)
-    text = json.dumps(told_by(table), default=repr) + caplog.text
+    table = create_rekeyed_table(tmp_path)
+    text = json.dumps(representations_of(table), default=repr) + caplog.text
     for command in ("info", "history", "files", "check", "index list", "stats"):
         text += shown(*command.split(), tmp_path) + shown(*command.split(), tmp_path, "--json")
     for secret in secrets_of(tmp_path):
@@ -74,17 +74,21 @@ def test_nothing_that_a_table_shows_has_the_secret(tmp_path, caplog):
             assert form not in text
 
 
-def test_no_object_but_those_below_the_private_directory_has_the_secret(tmp_path):
-    lived(tmp_path)
+def test_only_files_below_the_private_directory_contain_the_secret(tmp_path):
+    create_rekeyed_table(tmp_path)
     for secret in secrets_of(tmp_path):
         forms = secret.encode(), bytes.fromhex(secret)
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
-        found = [path for path in files if any(form in path.read_bytes() for form in forms)]
-        assert found and all(path.is_relative_to(tmp_path / ".hoodie/.mdt") for path in found)
+        files_with_secret = [
+            path for path in files if any(form in path.read_bytes() for form in forms)
+        ]
+        assert files_with_secret and all(
+            path.is_relative_to(tmp_path / ".hoodie/.mdt") for path in files_with_secret
+        )
 
 
-def test_a_pickled_table_finds_its_keys(tmp_path):
-    table = lived(tmp_path)
+def test_a_pickled_key_hash_equals_the_original(tmp_path):
+    table = create_rekeyed_table(tmp_path)
     assert pickle.loads(pickle.dumps(table.definition.key_hash)) == table.definition.key_hash
 
 
@@ -106,10 +110,10 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_forged_key_hash_is_refused_and_not_shown(forged):
+def test_a_forged_key_hash_is_refused_and_not_shown_in_the_error(forged):
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"])
-    value = {**table.definition.to_json(), "key_hash": forged}
-    errors = [refused("", from_json, value, path="p", kind=mdt.Corrupt)]
+    forged_definition = {**table.definition.to_json(), "key_hash": forged}
+    errors = [refused("", from_json, forged_definition, path="p", kind=mdt.Corrupt)]
     table.rekey()
     record = table.metadata.record(1)
     assert record is not None
@@ -137,7 +141,7 @@ def test_a_forged_seed_is_refused(seed):
     ],
     ids=str,
 )
-def test_forged_maps_are_refused(forged):
+def test_forged_maps_are_refused_when_a_key_is_read(forged):
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"])
     table.upsert([{"id": f"k{n}", "v": n} for n in range(50)])

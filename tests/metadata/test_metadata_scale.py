@@ -1,5 +1,5 @@
-"""Metadata of many files: what is read, what a commit costs, and that the checkpoint, its additions
-and the log agree.
+"""Metadata of many files: the pages that a plan reads, the cost of a commit, and agreement of
+checkpoint, added records and log.
 """
 
 import subprocess
@@ -56,12 +56,12 @@ def _table(records, **more):
 
 
 def _from_log(table):
-    """Return the newest snapshot as records alone give it."""
-    newest = table.snapshot().seq
+    """Return the newest snapshot, built from the records of the log alone."""
+    newest_seq = table.snapshot().seq
     record = table.metadata.record(0)
     assert record is not None
     snapshot = first(record, path=paths.commit(0))
-    for seq in range(1, newest + 1):
+    for seq in range(1, newest_seq + 1):
         record = table.metadata.record(seq)
         assert record is not None
         snapshot = apply(snapshot, record)
@@ -85,7 +85,9 @@ STEPS = st.lists(
     kind=st.sampled_from(TABLE_TYPES),
 )
 @settings(max_examples=10, **QUIET)
-def test_a_checkpoint_with_records_on_top_says_what_the_log_says(steps, records, index, kind):
+def test_a_checkpoint_with_later_records_equals_the_snapshot_from_the_log(
+    steps, records, index, kind
+):
     table = _table(records, key_index=index, table_type=kind)
     for n, (step, keys) in enumerate(steps):
         if step == "upsert":
@@ -109,32 +111,32 @@ def test_a_checkpoint_with_records_on_top_says_what_the_log_says(steps, records,
 @given(
     items=st.lists(st.dictionaries(st.integers(0, 20), st.integers(1, 9), max_size=6), max_size=30)
 )
-def test_a_layered_mapping_holds_what_a_dictionary_holds(items):
-    truth = {}
+def test_a_layered_mapping_equals_a_dictionary(items):
+    expected = {}
     mapping = Layered()
-    for some in items:
-        before, old = mapping, dict(truth)
-        mapping, truth = mapping.with_items(some), {**truth, **some}
-        assert dict(before.items()) == old, "what was there stays as it was"
-        assert dict(mapping.items()) == truth and len(mapping) == len(truth)
+    for update in items:
+        before, old_items = mapping, dict(expected)
+        mapping, expected = mapping.with_items(update), {**expected, **update}
+        assert dict(before.items()) == old_items, "the mapping before the update is unchanged"
+        assert dict(mapping.items()) == expected and len(mapping) == len(expected)
         for key in range(21):
-            assert (mapping.get(key), key in mapping) == (truth.get(key), key in truth)
+            assert (mapping.get(key), key in mapping) == (expected.get(key), key in expected)
     assert len(mapping._layers) <= 6
 
 
 @given(values=st.lists(st.integers(-5, 5), max_size=40), cut=st.integers(0, 9))
-def test_buffers_are_what_to_numpy_gives(values, cut):
+def test_conversions_between_arrow_and_numpy_keep_values_and_nulls(values, cut):
     array = pa.array(values, pa.int16()).slice(cut)
     assert arrays.numbers(array).tolist() == array.to_pylist()
     assert arrays.numbers(pa.chunked_array([array, array])).tolist() == 2 * array.to_pylist()
-    truth = [value > 0 for value in values]
-    assert arrays.flags(pa.array(truth, pa.bool_()).slice(cut)).tolist() == truth[cut:]
-    assert arrays.mask(np.array(truth, np.bool_)).to_pylist() == truth
-    some = arrays.column(np.array(values, np.int64), np.array(truth, np.bool_))
-    assert some.to_pylist() == [value if value > 0 else None for value in values]
+    is_positive = [value > 0 for value in values]
+    assert arrays.flags(pa.array(is_positive, pa.bool_()).slice(cut)).tolist() == is_positive[cut:]
+    assert arrays.mask(np.array(is_positive, np.bool_)).to_pylist() == is_positive
+    with_nulls = arrays.column(np.array(values, np.int64), np.array(is_positive, np.bool_))
+    assert with_nulls.to_pylist() == [value if value > 0 else None for value in values]
 
 
-# A table of many files that do not exist
+# A table with metadata of many files that do not exist
 
 FILES = 3_000
 
@@ -153,7 +155,7 @@ def _stored(table):
 
 
 def _read_whole(checkpoint):
-    """Return the names of the columns that were read whole."""
+    """Return the names of the columns that were read as a whole."""
     return {
         name
         for name, part in checkpoint._recent._entries_by_key
@@ -161,22 +163,22 @@ def _read_whole(checkpoint):
     }
 
 
-def test_a_plan_reads_the_pages_that_it_needs(many):
+def test_a_plan_reads_only_the_pages_it_needs(many):
     table = mdt.open(many)
     plan = table.scan(f"at = {7 * planning.ROWS}").plan
-    (found,) = plan.segments
-    assert plan.snapshot.files.value("name", found.file).as_py().startswith("00000007-")
+    (segment,) = plan.segments
+    assert plan.snapshot.files.value("name", segment.file).as_py().startswith("00000007-")
     checkpoint = _stored(table)
-    # History for the look at Hudi's timeline; dead and rows, statistics, row groups of one file,
-    # its name.
+    # History for the check of Hudi's timeline; deletes and row counts, statistics, row groups of
+    # one file, its name.
     assert checkpoint.misses <= 6
     assert _read_whole(checkpoint) <= {"history", "files/rows", "dead", "stats/at"}
-    again = table.metadata.cache_counts()["pages"]
+    counts = table.metadata.cache_counts()["pages"]
     assert len(table.scan(f"at = {9 * planning.ROWS}").plan.segments) == 1
-    assert table.metadata.cache_counts()["pages"][1] == again[1], "everything is in memory"
+    assert table.metadata.cache_counts()["pages"][1] == counts[1], "all pages are in memory"
 
 
-def test_warm_reads_what_plans_need(many):
+def test_warm_reads_the_pages_that_plans_need(many):
     table = mdt.open(many)
     table.metadata.warm(["at", "device"])
     before = _stored(table).misses
@@ -184,15 +186,15 @@ def test_warm_reads_what_plans_need(many):
     assert _stored(table).misses <= before + 1, "one page of row_group_rows"
 
 
-def test_a_commit_touches_what_it_changes(many):
+def test_a_commit_reads_only_the_columns_it_needs_and_later_ones_read_nothing(many):
     table = mdt.open(many)
-    for n in (0, 5):  # inserts, then updates among them
+    for n in (0, 5):  # inserts, then updates
         table.upsert(planning._rows(n, 10))
     checkpoint = _stored(table)
     read = checkpoint.misses
     for n in range(5):
         table.upsert(planning._rows(n, 10))
-    assert checkpoint.misses == read, "later commits read nothing of the checkpoint"
+    assert checkpoint.misses == read, "later commits read no page of the checkpoint"
     assert not {
         "files/name",
         "files/file_id",
@@ -207,32 +209,34 @@ def test_a_commit_touches_what_it_changes(many):
 
 def _brute_force_small(snapshot, partition, bytes_max):
     size, groups = snapshot.files.numpy("size"), snapshot.file_groups
-    mine = [n for n in range(groups.count) if groups.partition(n) == partition]
-    sizes = [(int(size[groups.members(n)].sum()), n) for n in mine if len(groups.members(n))]
+    partition_groups = [n for n in range(groups.count) if groups.partition(n) == partition]
+    sizes = [
+        (int(size[groups.members(n)].sum()), n) for n in partition_groups if len(groups.members(n))
+    ]
     return sorted((s, n) for s, n in sizes if s < bytes_max)
 
 
 @pytest.mark.parametrize("records", [2, 100])
-def test_small_file_groups_are_found_smallest_first(records):
+def test_small_file_groups_are_listed_by_ascending_size(records):
     table = _table(records)
     for n in range(6):
         table.upsert(_rows([n, n + 10, n + 20], n))
         snapshot = table.snapshot()
         for bytes_max in (0, 2_000, 5_000, 1 << 30):
             for partition in ("p=p0", "p=p1", "p=nowhere"):
-                found = [
+                listed = [
                     (s.bytes, s.group) for s in snapshot.file_groups.small(partition, bytes_max)
                 ]
-                assert found == _brute_force_small(snapshot, partition, bytes_max)
+                assert listed == _brute_force_small(snapshot, partition, bytes_max)
 
 
-def test_file_groups_are_found_by_name_in_checkpoint_and_additions(many):
+def test_file_groups_are_found_by_name_in_checkpoint_and_added_records(many):
     groups = Groups.from_checkpoint(_stored(mdt.open(many)))
     names = [f"{n:08x}-0000-4000-8000-{n:012x}-0" for n in (5, 17, FILES - 1)]
     assert groups.number([*names, "nobody"]).tolist() == [5, 17, FILES - 1, -1]
-    everyone = groups.all_names()
-    assert groups.number(everyone).tolist() == list(range(FILES))
-    assert groups.number([name + "x" for name in everyone]).tolist() == [-1] * FILES
+    all_names = groups.all_names()
+    assert groups.number(all_names).tolist() == list(range(FILES))
+    assert groups.number([name + "x" for name in all_names]).tolist() == [-1] * FILES
     with pytest.raises(IndexError):
         groups.name(FILES)
 
@@ -242,7 +246,7 @@ def _names(snapshot):
     return dict(zip(names, snapshot.live_numbers.tolist(), strict=True))
 
 
-def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing():
+def test_a_file_keeps_its_number_until_the_metadata_are_compacted_and_a_removed_file_has_no_rows():
     table = _table(10_000, table_type="COPY_ON_WRITE")
     table.upsert(_rows(list(range(20)), 0))
     table.metadata.compact()
@@ -252,11 +256,14 @@ def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing():
         table.delete(_rows([n + 1], n))
         snapshot = table.snapshot()
         snapshot.check()
-        mine, known = _names(snapshot), _names(before)
-        assert all(mine[name] == known[name] for name in mine.keys() & known.keys())
-        assert snapshot.numbered > len(snapshot) == len(mine) == int(snapshot.live.sum())
+        numbers, earlier_numbers = _names(snapshot), _names(before)
+        assert all(
+            numbers[name] == earlier_numbers[name]
+            for name in numbers.keys() & earlier_numbers.keys()
+        )
+        assert snapshot.numbered > len(snapshot) == len(numbers) == int(snapshot.live.sum())
         covered = [snapshot.covered(spec) for spec in snapshot.definition.indexes]
-        for left in snapshot.removed.tolist():
+        for removed in snapshot.removed.tolist():
             for column in (
                 snapshot.live,
                 snapshot.has_rows,
@@ -264,27 +271,29 @@ def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing():
                 snapshot.dead_rows,
                 *covered,
             ):
-                assert not column[left]
-            assert snapshot.segment(left).name not in mine
-        assert {scan.file for scan in table.scan().plan.segments} <= set(mine.values())
+                assert not column[removed]
+            assert snapshot.segment(removed).name not in numbers
+        assert {scan.file for scan in table.scan().plan.segments} <= set(numbers.values())
         before = snapshot
     table.metadata.compact()
-    again = table.snapshot()
-    assert again.seq == before.seq and again.numbered < before.numbered
-    assert again.live_numbers.tolist() == list(range(len(before))), "numbered anew"
+    compacted = table.snapshot()
+    assert compacted.seq == before.seq and compacted.numbered < before.numbered
+    assert compacted.live_numbers.tolist() == list(range(len(before))), (
+        "compaction renumbers the files"
+    )
 
 
-def test_plans_of_one_commit_on_two_checkpoints_number_files_apart():
+def test_a_compaction_of_the_metadata_changes_no_query_results():
     table = _table(10_000, table_type="COPY_ON_WRITE")
     table.upsert(_rows(list(range(20)), 0))
     for n in (3, 14, 5):
         table.upsert(_rows([n], n))
     wheres = [f"n = {n}" for n in (0, 3, 5, 14)] + ["n < 4 and id like '%1%'"]
-    before = [table.scan(where).to_arrow().sort_by("id") for where in wheres]
+    expected = [table.scan(where).to_arrow().sort_by("id") for where in wheres]
     seq = table.snapshot().seq
     table.metadata.compact()
     assert table.snapshot().seq == seq
-    assert [table.scan(where).to_arrow().sort_by("id") for where in wheres] == before
+    assert [table.scan(where).to_arrow().sort_by("id") for where in wheres] == expected
 
 
 def _group_numbers(snapshot):
@@ -292,28 +301,30 @@ def _group_numbers(snapshot):
     return dict(zip(names, snapshot.file_groups.number(names).tolist(), strict=True))
 
 
-def test_numbers_of_file_groups_are_those_of_the_checkpoint_that_is_named():
+def test_numbers_of_file_groups_are_those_of_the_requested_checkpoint():
     table = _table(100)
     for n in range(4):
         table.upsert(_rows([n, n + 10], n))
-    old = mdt.open(table.storage).snapshot()
-    numbers = _group_numbers(old)
-    middle = mdt.open(table.storage)
-    middle.metadata.compact()
+    old_snapshot = mdt.open(table.storage).snapshot()
+    numbers = _group_numbers(old_snapshot)
+    writer = mdt.open(table.storage)
+    writer.metadata.compact()
     table.compact()
-    other = mdt.open(table.storage)
-    other.metadata.compact()
-    for checkpoint_seq in (-1, old.seq):
-        found = mdt.open(table.storage).metadata.at(old.seq, checkpoint_seq)
-        assert found.checkpoint.seq == checkpoint_seq and found.seq == old.seq
-        assert checkpoint_seq >= 0 or _group_numbers(found) == numbers
-        found.check()
-    expected = _group_numbers(mdt.open(table.storage).metadata.at(old.seq, old.seq))
+    later_writer = mdt.open(table.storage)
+    later_writer.metadata.compact()
+    for checkpoint_seq in (-1, old_snapshot.seq):
+        snapshot = mdt.open(table.storage).metadata.at(old_snapshot.seq, checkpoint_seq)
+        assert snapshot.checkpoint.seq == checkpoint_seq and snapshot.seq == old_snapshot.seq
+        assert checkpoint_seq >= 0 or _group_numbers(snapshot) == numbers
+        snapshot.check()
+    expected = _group_numbers(
+        mdt.open(table.storage).metadata.at(old_snapshot.seq, old_snapshot.seq)
+    )
     for info in table.storage.list(paths.checkpoints_dir()):
         if info.path.endswith(".manifest"):
             table.storage.delete(info.path)
-            again = mdt.open(table.storage).metadata.at(old.seq, old.seq)
-            assert _group_numbers(again) == expected
+            reread = mdt.open(table.storage).metadata.at(old_snapshot.seq, old_snapshot.seq)
+            assert _group_numbers(reread) == expected
 
 
 def test_a_reader_moves_to_a_newer_checkpoint_of_another_process():
@@ -327,27 +338,29 @@ def test_a_reader_moves_to_a_newer_checkpoint_of_another_process():
     assert reader.scan().count() == 40 and reader.check().ok
 
 
-def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch):
+def test_the_metadata_are_compacted_after_enough_deleted_rows(monkeypatch):
     monkeypatch.setattr(checkpoint, "METADATA_COMPACT_DEAD_ROWS", 5)
     table = _table(1_000)
     table.upsert(_rows(list(range(100)), 0))
-    made = []
+    checkpoint_seqs = []
     for keys in (range(4), range(4, 6), range(6, 16), range(16, 19), range(19, 24), range(24, 29)):
         table.delete(_rows(list(keys), 0).select(["id", "p"]))
-        made.append(table.metadata.checkpoint_seq)
-    assert made == [-1, 3, 4, 4, 6, 6], (
-        "after 5 and more, and a quarter of those that the checkpoint has"
+        checkpoint_seqs.append(table.metadata.checkpoint_seq)
+    assert checkpoint_seqs == [-1, 3, 4, 4, 6, 6], (
+        "after at least 5 deletes, and a quarter of those in the checkpoint"
     )
-    again = mdt.open(table.storage)
-    assert again.snapshot().dead_since == 5 and again.scan().count() == 71
+    reopened = mdt.open(table.storage)
+    assert reopened.snapshot().dead_since == 5 and reopened.scan().count() == 71
 
 
-def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path):
+def test_a_damaged_checkpoint_is_rebuilt_from_the_log_and_without_the_log_is_corrupt(tmp_path):
     table = planning.make(str(tmp_path / "t"), 50)
     table.metadata.compact()
     (pages,) = (tmp_path / "t" / ".hoodie" / ".mdt" / "checkpoints").glob("*.pages-0")
     pages.write_bytes(bytes(len(pages.read_bytes())))
-    assert len(mdt.open(tmp_path / "t").scan("at = 5").plan.segments) == 1, "the log says the same"
+    assert len(mdt.open(tmp_path / "t").scan("at = 5").plan.segments) == 1, (
+        "the log has the same files"
+    )
     (tmp_path / "t" / ".hoodie" / ".mdt" / "log" / f"{1:020}").unlink()
     with pytest.raises(Corrupt):
         mdt.open(tmp_path / "t").scan("at = 5").explain()
@@ -359,31 +372,33 @@ LATER = """
     mdt.plan.planner mdt.scan mdt.services mdt.stores.object_store mdt.stores.page_cache
     mdt.write.normalize mdt.write.operations
 """
-"""What ``import mdt`` leaves for those who use it."""
+"""Modules that ``import mdt`` must not load; they are loaded on first use."""
 LOADED_MAX = 130
-"""Modules of ours that ``import mdt`` loads, twelve of them empty packages; each other one costs up
-to a millisecond.
+"""Limit on the number of our modules that ``import mdt`` loads, twelve of them empty packages. Each
+other one costs up to a millisecond.
 """
 
 
-def _printed(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+def _output_words(code):
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return process.stdout.split()
 
 
-def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store():
+def test_import_mdt_loads_no_writer_service_sql_or_store():
     code = "import sys, mdt; print(*sys.modules)"
-    loaded = _printed(code)
+    loaded = _output_words(code)
     ours = [name for name in loaded if name.partition(".")[0] in ("mdt", "indexes")]
     assert len(ours) <= LOADED_MAX
-    late = tuple(f"{name}." for name in LATER.split())
-    assert not [name for name in loaded if f"{name}.".startswith(late)]
+    unwanted = tuple(f"{name}." for name in LATER.split())
+    assert not [name for name in loaded if f"{name}.".startswith(unwanted)]
 
 
 def test_a_local_storage_is_opened_without_the_package_of_object_stores(tmp_path):
     opened = f"from mdt.stores.storage import open_storage; open_storage({str(tmp_path)!r})"
-    assert _printed(f"import sys; {opened}; print('obstore' in sys.modules)") == ["False"]
+    assert _output_words(f"import sys; {opened}; print('obstore' in sys.modules)") == ["False"]
 
 
-def test_a_scan_does_not_take_the_name_of_the_function_read():
+def test_mdt_read_is_the_function_and_not_a_module():
     assert mdt.read.__module__ == "mdt.source" and callable(mdt.open)

@@ -1,5 +1,5 @@
-"""A table whose indexes came with a package that this process does not have: everything but new
-rows goes on, and is said.
+"""A table with indexes from a package that is not installed in this process. Everything except
+writes of rows that need a missing key index works, and warnings name the package.
 """
 
 import logging
@@ -25,8 +25,8 @@ def _rows(first, note="a"):
     )
 
 
-def _written(key_index, **more):
-    """Return a table with two commits, made while the package was there."""
+def _create_table(key_index, **more):
+    """Return the storage of a table with two commits, written while the package was installed."""
     table = mdt.create(
         MemoryStorage(), SCHEMA, ["id"], indexes=["length(note)"], key_index=key_index, options=more
     )
@@ -47,34 +47,38 @@ def _note(table, where, index):
     return next(note for note in notes if note.index.startswith(index))
 
 
-def _warned_by(caplog):
+def _loggers_of_warnings(caplog):
     return [record.name for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_writers_go_on_without_an_index_and_say_that_it_was_not_kept(monkeypatch, caplog):
-    storage = _written("bloom")
+def test_writes_without_an_index_succeed_with_a_warning_and_leave_files_uncovered(
+    monkeypatch, caplog
+):
+    storage = _create_table("bloom")
     _uninstall(monkeypatch)
     with caplog.at_level(logging.WARNING, "mdt"):
         table = mdt.open(storage)
-        done = table.upsert(_rows(10))
-    (warning,) = done.warnings
+        result = table.upsert(_rows(10))
+    (warning,) = result.warnings
     assert "length/1(note)" in warning and "install the package example-index" in warning
-    assert _warned_by(caplog) == ["mdt.commit"]
+    assert _loggers_of_warnings(caplog) == ["mdt.commit"]
     assert "length/1(note)" in caplog.text and "example-index" in caplog.text
-    found = table.scan("note = 'aaa'").to_arrow()["id"].to_pylist()
-    assert found == [12], "a file that is not covered is read"
+    ids = table.scan("note = 'aaa'").to_arrow()["id"].to_pylist()
+    assert ids == [12], "a file that the index does not cover is read"
 
 
-def test_files_written_meanwhile_are_not_covered_and_a_later_build_covers_them(
+def test_files_written_without_an_index_are_not_covered_until_a_later_build(
     monkeypatch,
 ):
-    storage = _written("bloom")
+    storage = _create_table("bloom")
     with monkeypatch.context() as patch:
         _uninstall(patch)
-        without = mdt.open(storage)
-        without.upsert(_rows(10))
-        assert without.build_indexes().summaries == 0, "nobody here can build it"
-        (row,) = without.indexes().to_pylist()
+        table_without_index = mdt.open(storage)
+        table_without_index.upsert(_rows(10))
+        assert table_without_index.build_indexes().summaries == 0, (
+            "this process cannot build the index"
+        )
+        (row,) = table_without_index.indexes().to_pylist()
         assert "example-index" in row["problem"] and row["coverage"] < 100
     table = mdt.open(storage)
     (row,) = table.indexes().to_pylist()
@@ -85,8 +89,8 @@ def test_files_written_meanwhile_are_not_covered_and_a_later_build_covers_them(
     assert table.check().ok
 
 
-def test_plans_and_the_log_name_the_missing_index_and_its_package_once(monkeypatch, caplog):
-    storage = _written("bloom")
+def test_plans_report_the_missing_index_and_its_package_and_log_it_once(monkeypatch, caplog):
+    storage = _create_table("bloom")
     _uninstall(monkeypatch)
     table = mdt.open(storage)
     with caplog.at_level(logging.WARNING, "mdt"):
@@ -94,10 +98,12 @@ def test_plans_and_the_log_name_the_missing_index_and_its_package_once(monkeypat
             note = _note(table, "note = 'aaa'", "length")
             assert (note.used, note.reason) == (False, "not_installed")
             assert "example-index" in note.detail
-    assert _warned_by(caplog) == ["mdt.plan"], "each index is logged once, not at every plan"
+    assert _loggers_of_warnings(caplog) == ["mdt.plan"], (
+        "each index is logged once, not for every plan"
+    )
 
 
-def test_an_index_created_later_is_known_by_its_package_too_even_after_the_metadata_were_compacted(
+def test_the_package_of_an_index_created_later_is_stored_and_survives_metadata_compaction(
     monkeypatch,
 ):
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
@@ -109,12 +115,12 @@ def test_an_index_created_later_is_known_by_its_package_too_even_after_the_metad
 
 
 def test_a_missing_key_index_does_not_stop_readers(monkeypatch, caplog):
-    storage = _written("exact(bits='64')")
-    whole = bag(mdt.open(storage).scan().to_arrow())
+    storage = _create_table("exact(bits='64')")
+    rows = bag(mdt.open(storage).scan().to_arrow())
     _uninstall(monkeypatch)
     table = mdt.open(storage)
     with caplog.at_level(logging.WARNING, "mdt.plan"):
-        assert bag(table.scan().to_arrow()) == whole and table.scan().count() == 6
+        assert bag(table.scan().to_arrow()) == rows and table.scan().count() == 6
         assert table.scan("id = 3").to_arrow().to_pylist() == [{"id": 3, "note": "bb"}]
         assert table.scan("id in (0, 5, 99)").count() == 2
         note = _note(table, "id = 3", "key:exact")
@@ -126,39 +132,39 @@ def test_a_missing_key_index_does_not_stop_readers(monkeypatch, caplog):
     table.warm()
 
 
-def test_writers_of_rows_are_told_which_package_has_the_missing_key_index(
+def test_writes_of_rows_without_the_key_index_are_refused_with_its_package(
     monkeypatch,
 ):
-    storage = _written("exact")
+    storage = _create_table("exact")
     before = storage.copy()  # type: ignore[attr-defined]  # it is in memory
     _uninstall(monkeypatch)
     table = mdt.open(storage)
     for write in (table.upsert, table.insert, table.bulk_insert, table.delete):
-        said = "exact/1 … install the package example-index"
-        refused(said, write, _rows(30), kind=Unsupported)
+        message = "exact/1 … install the package example-index"
+        refused(message, write, _rows(30), kind=Unsupported)
     assert [info.path for info in storage.list("")] == [info.path for info in before.list("")], (
-        "nothing was begun"
+        "no file was created or deleted"
     )
 
 
-def test_services_that_move_rows_or_metadata_go_on_without_the_key_index(
+def test_services_that_move_rows_or_metadata_run_without_the_key_index(
     monkeypatch,
 ):
-    storage = _written("exact")
+    storage = _create_table("exact")
     with monkeypatch.context() as patch:
         _uninstall(patch)
         table = mdt.open(storage)
-        whole = bag(table.scan().to_arrow())
-        done = table.compact()
-        assert all("length/1" in warning for warning in done.warnings), done.warnings
+        rows = bag(table.scan().to_arrow())
+        result = table.compact()
+        assert all("length/1" in warning for warning in result.warnings), result.warnings
         table.metadata.compact()
-        assert bag(mdt.open(storage).scan().to_arrow()) == whole
+        assert bag(mdt.open(storage).scan().to_arrow()) == rows
         report = table.check()
         assert [p for p in report.problems if "exact/1" not in p.text] == [] and not report.ok, (
-            "it cannot be vouched for"
+            "a missing key index cannot be checked"
         )
-    again = mdt.open(storage)
-    assert again.check().ok and again.upsert(_rows(2, "c")).updated == 4
+    reopened = mdt.open(storage)
+    assert reopened.check().ok and reopened.upsert(_rows(2, "c")).updated == 4
 
 
 @pytest.mark.parametrize(
@@ -173,11 +179,11 @@ def test_services_that_move_rows_or_metadata_go_on_without_the_key_index(
     ],
 )
 def test_every_registered_key_index_can_be_chosen_with_its_options(given, kept):
-    again = mdt.open(_written(given, **{"mdt.metadata.compact.records": 2}))
-    assert again.definition.key_index == kept and again.check().ok
-    note = _note(again, "id = 3", "key:")
+    reopened = mdt.open(_create_table(given, **{"mdt.metadata.compact.records": 2}))
+    assert reopened.definition.key_index == kept and reopened.check().ok
+    note = _note(reopened, "id = 3", "key:")
     assert note.used and note.detail == "1 keys looked up, 1 live rows"
-    assert not again.snapshot().uncovered, "the key parts of the index cover what was inserted"
+    assert not reopened.snapshot().uncovered, "the key parts of the index cover all inserted rows"
 
 
 @pytest.mark.parametrize(
@@ -192,5 +198,5 @@ def test_every_registered_key_index_can_be_chosen_with_its_options(given, kept):
         (5, "must be text, not int"),
     ],
 )
-def test_a_key_index_that_cannot_be_is_refused_at_creation(wrong, told):
+def test_an_invalid_key_index_is_refused_at_creation(wrong, told):
     refused(told, mdt.create, MemoryStorage(), SCHEMA, ["id"], key_index=wrong)

@@ -1,5 +1,5 @@
-"""Bounds of stripes: they prove what statistics of files prove, spare their pages, and may be
-damaged or missing.
+"""Bounds of stripes, that is, runs of consecutive files. They prune the same files as statistics of
+files, save reading pages of these, and may be damaged or missing.
 """
 
 import math
@@ -32,8 +32,8 @@ LONG = "p" * 70
 
 
 @pytest.fixture(autouse=True)
-def _small_runs(monkeypatch):
-    """Make pages of four files and stripes of up to two, so that small tables have both."""
+def _small_pages_and_stripes(monkeypatch):
+    """Make pages of four files and stripes of up to two, so that small tables have several."""
     monkeypatch.setattr(checkpoint, "STATISTICS_PER_PAGE", 4)
     monkeypatch.setattr(checkpoint, "STRIPE_FILES_MAX", 2)
     monkeypatch.setattr(checkpoint, "STRIPE_FILES_MIN", 2)
@@ -58,37 +58,39 @@ _VALUES = {
 
 @st.composite
 def histories(draw):
-    """Draw a table of some commits before and after a compaction of its metadata, and its rows.
+    """Draw a table with commits before and after a compaction of its metadata, and its rows.
 
-    Commits have rows close to each other, some have no statistics of a column, some rows are
+    Each commit has keys close to each other. Some lack statistics of a column, and some rows are
     deleted or updated later.
     """
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"], options=_options())
     commits = draw(st.integers(3, 9))
-    compacted = draw(st.integers(2, commits))
+    compaction_commit = draw(st.integers(2, commits))
     live = {}
     for n in range(commits):
-        if n == compacted:
+        if n == compaction_commit:
             table.metadata.compact()
         keys = draw(st.sets(st.integers(4 * n, 4 * n + 5), min_size=1, max_size=4))
-        kept = draw(st.sampled_from(("n,x,s,id", "n", "x,s", "s,n")))
+        stats_columns = draw(st.sampled_from(("n,x,s,id", "n", "x,s", "s,n")))
         rows = [
             {"id": f"k{k:02}", "p": f"p{k % 2}", **{c: draw(v) for c, v in _VALUES.items()}}
             for k in sorted(keys)
         ]
-        some = draw(st.booleans())
-        rows = [row | {"n": int(row["id"][1:])} for row in rows] if some else rows
+        is_clustered = draw(st.booleans())
+        rows = [row | {"n": int(row["id"][1:])} for row in rows] if is_clustered else rows
         data = pa.Table.from_pylist(rows, schema=SCHEMA)
-        mdt.open(table.storage, _options(**{"mdt.column.stats.columns": kept})).upsert(data)
+        mdt.open(table.storage, _options(**{"mdt.column.stats.columns": stats_columns})).upsert(
+            data
+        )
         live |= {row["id"]: row for row in rows}
-    gone = draw(st.lists(st.sampled_from(sorted(live)), max_size=6, unique=True))
-    if gone:
-        table.delete(pa.table({"id": gone, "p": [live[key]["p"] for key in gone]}))
+    deleted_ids = draw(st.lists(st.sampled_from(sorted(live)), max_size=6, unique=True))
+    if deleted_ids:
+        table.delete(pa.table({"id": deleted_ids, "p": [live[key]["p"] for key in deleted_ids]}))
     if draw(st.booleans()):
         table.compact()
-    if compacted == commits:
+    if compaction_commit == commits:
         table.metadata.compact()
-    kept_rows = [row for key, row in live.items() if key not in gone]
+    kept_rows = [row for key, row in live.items() if key not in deleted_ids]
     return mdt.open(table.storage, _options()), pa.Table.from_pylist(kept_rows, schema=SCHEMA)
 
 
@@ -98,7 +100,7 @@ def _scan(table, predicate):
     return scan
 
 
-def _by_files_only(table, predicate):
+def _segments_without_stripes(table, predicate):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FileStats, "has_stripes", False)
         return tuple(_scan(table, predicate).plan.segments)
@@ -115,12 +117,12 @@ def _stripes_note(scan):
 
 @given(data=st.data())
 @examples(15, 300)
-def test_a_plan_by_runs_is_the_plan_by_files(data):
+def test_a_plan_with_stripes_equals_the_plan_by_files(data):
     table, rows = data.draw(histories())
     for _ in range(8):
         predicate = data.draw(predicates(SCHEMA, rows))
         scan = _scan(table, predicate)
-        assert scan.plan.segments == _by_files_only(table, predicate), predicate
+        assert scan.plan.segments == _segments_without_stripes(table, predicate), predicate
         assert bag(scan.to_arrow()) == bag(rows.filter(matches(predicate, rows))), predicate
         for note in scan.plan.notes:
             assert note.pruned <= note.covered <= len(scan.snapshot), note
@@ -131,7 +133,7 @@ def test_a_plan_by_runs_is_the_plan_by_files(data):
         )
 
 
-# A table of many files that do not exist
+# A table with metadata of many files that do not exist
 
 FILES = 40
 
@@ -144,7 +146,7 @@ def _many(storage_path):
 
 @pytest.fixture
 def many(tmp_path):
-    """Forty files, file f with the values f·ROWS … of ``at``, on a checkpoint."""
+    """Forty files on a checkpoint. The values of ``at`` in file f begin with f·ROWS."""
     return _many(tmp_path / "t")
 
 
@@ -154,43 +156,41 @@ def _read(table, name):
     return (part for column, part in checkpoint._recent._entries_by_key if column == name)
 
 
-def test_pages_of_pruned_runs_are_not_read(many):
+def test_pages_of_pruned_stripes_are_not_read(many):
     scan = many.scan(f"at = {7 * planning.ROWS}")
     assert len(scan.plan.segments) == 1
     assert set(_read(many, "stats/at")) == {1}, "files 4 to 7"
     assert _stripes_note(scan) == (True, "used", FILES - 2)
     assert many.scan(f"at = {FILES * planning.ROWS}").plan.segments == ()
-    assert set(_read(many, "stats/at")) == {1}, "no run is left, no file is asked"
+    assert set(_read(many, "stats/at")) == {1}, "no stripe and so no file is left to test"
     assert set(_read(many, "stats/device")) == set()
 
 
-def test_a_key_that_is_found_needs_the_statistics_of_its_file_only(many):
+def test_a_key_look_up_reads_only_the_statistics_of_the_file_with_the_key(many):
     many.upsert(planning._rows(0, 3))
     many.metadata.compact()
-    again = mdt.open(many.storage)
-    assert len(again.scan("id = 'real_00000001' and device < 100").plan.segments) == 1
-    assert set(_read(again, "stats/device")) <= {FILES // 4}
-    note = _notes(again.scan("id = 'nobody' and device < 100"))["column_stats"]
+    reopened = mdt.open(many.storage)
+    assert len(reopened.scan("id = 'real_00000001' and device < 100").plan.segments) == 1
+    assert set(_read(reopened, "stats/device")) <= {FILES // 4}
+    note = _notes(reopened.scan("id = 'nobody' and device < 100"))["column_stats"]
     assert (note.used, note.reason) == (False, "nothing_left")
 
 
-def test_a_plan_after_a_commit_uses_what_is_known_of_the_checkpoint(many):
+def test_a_plan_after_a_commit_reuses_the_statistics_of_the_checkpoint(many):
     where = "device >= 0 and fare > 1"
     assert len(many.scan(where).plan.segments) == FILES
     checkpoint = many.snapshot().checkpoint
     assert isinstance(checkpoint, StoredColumns)
     for n in range(4):
         many.upsert(planning._rows(n, 2))
-        read = checkpoint.misses, checkpoint.statistics_misses
+        misses = checkpoint.misses, checkpoint.statistics_misses
         assert len(many.scan(where).plan.segments) == FILES
         assert many.snapshot().checkpoint is checkpoint
-        assert (checkpoint.misses, checkpoint.statistics_misses) == read, (
-            "nothing is read or made again"
+        assert (checkpoint.misses, checkpoint.statistics_misses) == misses, (
+            "no statistics are read or decoded again"
         )
     added = many.scan("device = -1").plan.segments
-    assert added and all(scan.file >= FILES for scan in added), (
-        "files that were added are tested too"
-    )
+    assert added and all(scan.file >= FILES for scan in added), "added files are tested, too"
     many.delete(pa.table({"id": ["real_00000000"]}))
     assert many.scan("device = -1 and id = 'real_00000000'").plan.segments == ()
 
@@ -206,34 +206,34 @@ def _damage(table, column):
 
 
 @pytest.mark.parametrize("column", ["stripe_start", "partition_stats/at"])
-def test_damaged_runs_cost_time_but_no_rows_and_are_named(many, column):
+def test_damaged_stripes_cost_time_but_no_rows_and_are_reported(many, column):
     where = f"at >= {5 * planning.ROWS} and at < {7 * planning.ROWS}"
     expected = many.scan(where).plan.segments
     _damage(many, column)
-    again = mdt.open(many.storage)
-    scan = again.scan(where)
+    reopened = mdt.open(many.storage)
+    scan = reopened.scan(where)
     assert scan.plan.segments == expected and len(expected) == 2
     assert _stripes_note(scan) == (False, "damaged", 0)
     assert "damaged" in _notes(scan)["partition_stats"].detail
     assert _notes(scan)["column_stats"].pruned == FILES - 2
-    assert not again.metadata._records, "the log is not read for it"
-    assert again.metadata.damage is not None, "the next compaction writes another checkpoint"
-    assert not again.check().ok
+    assert not reopened.metadata._records, "the log is not read"
+    assert reopened.metadata.damage is not None, "the next compaction writes another checkpoint"
+    assert not reopened.check().ok
 
 
-def test_damaged_statistics_of_files_end_the_use_of_runs(many):
+def test_damaged_statistics_of_files_disable_stripes(many):
     _damage(many, "stats/at")
-    again = mdt.open(many.storage)
+    reopened = mdt.open(many.storage)
     for file in (0, 9):
-        assert len(again.scan(f"at = {file * planning.ROWS}").plan.segments) == 1
-    assert _stripes_note(again.scan("at = 5"))[1] == "damaged"
+        assert len(reopened.scan(f"at = {file * planning.ROWS}").plan.segments) == 1
+    assert _stripes_note(reopened.scan("at = 5"))[1] == "damaged"
 
 
 @pytest.mark.parametrize("lie", ["short", "falling", "other rows"])
-def test_impossible_runs_are_not_believed(many, lie, monkeypatch):
+def test_impossible_stripes_are_ignored_and_reported_as_damaged(many, lie, monkeypatch):
     optional = StoredColumns.optional
 
-    def lying(self, name):
+    def return_impossible_stripes(self, name):
         table = optional(self, name)
         if name == "stripe_start" and lie == "falling":
             return table.take(pa.array(np.arange(len(table))[::-1]))
@@ -241,7 +241,7 @@ def test_impossible_runs_are_not_believed(many, lie, monkeypatch):
             return table.slice(0, len(table) - 1)
         return table.slice(1) if lie == "other rows" and name == "partition_stats/at" else table
 
-    monkeypatch.setattr(StoredColumns, "optional", lying)
+    monkeypatch.setattr(StoredColumns, "optional", return_impossible_stripes)
     scan = many.scan("at = 5")
     assert len(scan.plan.segments) == 1 and _stripes_note(scan)[1] == "damaged"
 
@@ -249,14 +249,14 @@ def test_impossible_runs_are_not_believed(many, lie, monkeypatch):
 def test_a_checkpoint_of_an_older_version_is_read_without_stripes(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "STATISTICS_PER_PAGE", FILES)
     table = _many(tmp_path / "t")
-    old = table.snapshot().checkpoint
-    assert "stripe_start" not in old and not old.names("partition_stats")
+    old_checkpoint = table.snapshot().checkpoint
+    assert "stripe_start" not in old_checkpoint and not old_checkpoint.names("partition_stats")
     scan = table.scan("at = 5")
     assert len(scan.plan.segments) == 1 and len(_notes(scan)["column_stats"].detail) > 0
     assert _stripes_note(scan) == (False, "no_statistics", 0)
 
 
-def test_check_compares_runs_with_files(tmp_path, monkeypatch):
+def test_check_compares_bounds_of_stripes_with_those_of_files(tmp_path, monkeypatch):
     table = _many(tmp_path / "right")
     assert {"at", "device", "id"} <= set(table.snapshot().checkpoint.names("partition_stats"))
     table.metadata.check_checkpoint()
@@ -264,12 +264,12 @@ def test_check_compares_runs_with_files(tmp_path, monkeypatch):
         patch.setattr(
             checkpoint.column_stats, "union", lambda stats, starts: stats.take(pa.array(starts))
         )
-        wrong = _many(tmp_path / "wrong")
+        table_with_wrong_stripes = _many(tmp_path / "wrong")
     with pytest.raises(mdt.errors.Corrupt, match="partition_stats/id"):
-        wrong.metadata.check_checkpoint()
+        table_with_wrong_stripes.metadata.check_checkpoint()
 
 
-def test_little_room_in_memory_costs_time_but_no_rows(tmp_path, monkeypatch):
+def test_a_small_memory_limit_costs_time_but_no_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_columns, "METADATA_CACHE_BYTES_MAX", 3_000)
     table = _many(tmp_path / "t")
     for file in range(0, FILES, 7):
@@ -286,35 +286,35 @@ def test_remote_tables_read_the_same_pages(tmp_path):
     for n in range(12):
         table.upsert(pa.table([[f"k{n}"], ["p"], [n], [0.5 * n], ["s"]], schema=SCHEMA))
     table.metadata.compact()
-    again = mdt.open(remote)
-    assert again.scan("n = 5").to_arrow()["id"].to_pylist() == ["k5"]
-    assert set(_read(again, "stats/n")) == {1}
-    assert again.scan("n >= 0").count() == 12
-    again.metadata.warm(["x"])
-    assert again.scan("x > 100").plan.segments == ()
+    reopened = mdt.open(remote)
+    assert reopened.scan("n = 5").to_arrow()["id"].to_pylist() == ["k5"]
+    assert set(_read(reopened, "stats/n")) == {1}
+    assert reopened.scan("n >= 0").count() == 12
+    reopened.metadata.warm(["x"])
+    assert reopened.scan("x > 100").plan.segments == ()
 
 
-# Stripes by themselves
+# Stripes without a table
 
 
 @given(
     lengths=st.lists(st.integers(1, 7), max_size=20),
-    least=st.integers(1, 4),
-    most=st.integers(2, 6),
+    files_min=st.integers(1, 4),
+    files_max=st.integers(2, 6),
 )
 @settings(**QUIET)
-def test_runs_are_short_and_long_partitions_have_their_own(lengths, least, most):
+def test_stripes_are_short_and_long_partitions_have_their_own(lengths, files_min, files_max):
     partition = np.repeat(np.arange(len(lengths)) % 3, lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "STRIPE_FILES_MIN", least)
-        patch.setattr(checkpoint, "STRIPE_FILES_MAX", most)
+        patch.setattr(checkpoint, "STRIPE_FILES_MIN", files_min)
+        patch.setattr(checkpoint, "STRIPE_FILES_MAX", files_max)
         starts = checkpoint.stripe_starts(partition)
     n = len(partition)
     assert not n or starts[0] == 0
     for start, stop in pairwise([*starts.tolist(), n]):
-        assert 1 <= stop - start <= most
-        assert least > 1 or len(set(partition[start:stop].tolist())) == 1
-    assert len(starts) <= n // most + 1 + 2 * (n // least)
+        assert 1 <= stop - start <= files_max
+        assert files_min > 1 or len(set(partition[start:stop].tolist())) == 1
+    assert len(starts) <= n // files_max + 1 + 2 * (n // files_min)
 
 
 @given(
@@ -323,17 +323,22 @@ def test_runs_are_short_and_long_partitions_have_their_own(lengths, least, most)
     every=st.integers(1, 7),
 )
 @settings(**QUIET)
-def test_slots_and_blocks_are_those_of_the_runs_that_are_left(sizes, data, every):
+def test_files_and_blocks_of_remaining_stripes_are_computed(sizes, data, every):
     drawn = st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))
     maybe = np.array(data.draw(drawn), np.bool_)
     stripes = Stripes(np.append(0, np.cumsum(sizes)), maybe, 0)
-    truth = np.repeat(maybe, sizes)
-    assert stripes.files().tolist() == truth.tolist()
-    assert stripes.blocks(every).tolist() == sorted(set((np.flatnonzero(truth) // every).tolist()))
-    some = np.array(sorted(data.draw(st.sets(st.integers(0, len(truth) - 1)))), np.int64)
-    held = stripes.holding(some).files()
-    assert held[some].tolist() == truth[some].tolist() and not (held & ~truth).any()
+    expected = np.repeat(maybe, sizes)
+    assert stripes.files().tolist() == expected.tolist()
+    assert stripes.blocks(every).tolist() == sorted(
+        set((np.flatnonzero(expected) // every).tolist())
+    )
+    file_numbers = np.array(sorted(data.draw(st.sets(st.integers(0, len(expected) - 1)))), np.int64)
+    remaining = stripes.holding(file_numbers).files()
+    assert (
+        remaining[file_numbers].tolist() == expected[file_numbers].tolist()
+        and not (remaining & ~expected).any()
+    )
     for start, stop in pairwise(stripes.starts.tolist()):
-        assert held[start:stop].any() == (
-            truth[start] and bool(((some >= start) & (some < stop)).any())
+        assert remaining[start:stop].any() == (
+            expected[start] and bool(((file_numbers >= start) & (file_numbers < stop)).any())
         )

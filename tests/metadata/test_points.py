@@ -1,4 +1,4 @@
-"""Points in the history: seqs, instants and times, and what is none of these."""
+"""Points in the history: seqs, instants and times. Anything else is refused."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 
@@ -17,20 +17,20 @@ from mdt.stores.storage import MemoryStorage
 def table():
     """Return a table with four commits, an hour apart."""
     storage = MemoryStorage()
-    found = mdt.create(storage, columns("id string"), ["id"])
+    new_table = mdt.create(storage, columns("id string"), ["id"])
     for key in "abc":
         storage.sleep(3600)
-        found.upsert([{"id": key}])
-    return found
+        new_table.upsert([{"id": key}])
+    return new_table
 
 
 def moment(table, seq):
-    """Return when a commit began."""
+    """Return the time at which a commit began."""
     us = timeline.instant_us(table.history()["instant"][seq].as_py())
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
-def test_a_time_is_the_newest_commit_not_after_it(table):
+def test_a_time_selects_the_newest_commit_not_later_than_it(table):
     newest = table.snapshot()
     for seq in range(4):
         at = moment(table, seq)
@@ -41,17 +41,17 @@ def test_a_time_is_the_newest_commit_not_after_it(table):
     assert seq_at(newest, date(9999, 1, 1)) == 3
 
 
-def test_every_way_to_write_a_time_names_the_same_commit(table):
+def test_every_notation_of_a_time_selects_the_same_commit(table):
     at, newest = moment(table, 2), table.snapshot()
     instant = table.history()["instant"][2].as_py()
-    elsewhere = at.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    in_another_zone = at.astimezone(timezone(timedelta(hours=5, minutes=30)))
     local = at.replace(tzinfo=None)
     texts = [local.isoformat(sep=" "), at.isoformat().replace("+00:00", "Z"), instant, instant[:14]]
-    ways = [at, local, elsewhere, at.isoformat(), elsewhere.isoformat(), *texts, 2]
+    ways = [at, local, in_another_zone, at.isoformat(), in_another_zone.isoformat(), *texts, 2]
     assert [seq_at(newest, way) for way in ways] == [2] * len(ways)
 
 
-def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit(
+def test_a_time_before_the_first_commit_is_refused_with_the_instant_of_that_commit(
     table,
 ):
     first = table.history()["instant"][0].as_py()
@@ -75,11 +75,11 @@ def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit
         pd.NaT,
     ],
 )
-def test_what_is_no_point_is_refused(table, point):
+def test_an_invalid_point_is_refused(table, point):
     refused("as_of", seq_at, table.snapshot(), point)
 
 
-def test_of_commits_whose_instants_are_out_of_order_a_time_names_the_newest_that_is_not_after_it():
+def test_with_instants_out_of_order_a_time_selects_the_newest_commit_not_later_than_it():
     storage = MemoryStorage()
     table = mdt.create(storage, columns("id string"), ["id"])
     table.upsert([{"id": "a"}])

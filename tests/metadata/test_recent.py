@@ -1,5 +1,5 @@
-"""Caches: each drops its oldest, and those that share a budget drop what was used longest ago,
-whichever table it is of.
+"""Caches. Each drops its least recently used entries, and caches with a common budget drop the
+least recently used entry of any table.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ OWN_MAX, SHARED_MAX, CACHES = 20, 30, 3
 
 
 @pytest.fixture(autouse=True)
-def _limit():
+def _restore_limit():
     yield
     session().memory.limit(CACHES_BYTES_MAX)
 
 
 class Model:
-    """What caches with a budget keep: a list of (cache, key, size), the newest last."""
+    """The entries of caches with a budget: a list of (cache, key, size), the newest last."""
 
     def __init__(self):
         self.kept: list[tuple[int, int, int]] = []
 
     def find(self, cache, key):
-        return next((one for one in self.kept if one[:2] == (cache, key)), None)
+        return next((entry for entry in self.kept if entry[:2] == (cache, key)), None)
 
     def get(self, cache, key):
-        found = self.find(cache, key)
-        if found is not None:
-            self.kept.remove(found)
-            self.kept.append(found)
-        return found is not None
+        entry = self.find(cache, key)
+        if entry is not None:
+            self.kept.remove(entry)
+            self.kept.append(entry)
+        return entry is not None
 
     def put(self, cache, key, size):
         if self.find(cache, key) is None:
             self.kept.append((cache, key, size))
-        while sum(one[2] for one in self.kept) > SHARED_MAX and len(self.kept) > 1:
+        while sum(entry[2] for entry in self.kept) > SHARED_MAX and len(self.kept) > 1:
             self.kept.pop(0)
         while (
-            sum(one[2] for one in self.kept if one[0] == cache) > OWN_MAX
+            sum(entry[2] for entry in self.kept if entry[0] == cache) > OWN_MAX
             and len(self.of(cache)) > 1
         ):
             self.kept.remove(self.of(cache)[0])
 
     def of(self, cache):
-        return [one for one in self.kept if one[0] == cache]
+        return [entry for entry in self.kept if entry[0] == cache]
 
 
 steps = st.lists(
@@ -63,7 +63,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_caches_with_a_budget_keep_what_was_used_last(
+def test_caches_with_a_budget_keep_the_most_recently_used_entries(
     steps,
 ):
     budget, model = Budget(SHARED_MAX), Model()
@@ -80,7 +80,7 @@ def test_caches_with_a_budget_keep_what_was_used_last(
         assert budget.size == sum(size for _, _, size in model.kept)
 
 
-def test_what_a_cache_kept_goes_with_it():
+def test_the_budget_is_released_when_a_cache_is_deleted():
     budget = Budget(100)
     kept, lost = Recent[int, str](100, budget), Recent[int, str](100, budget)
     kept.put(1, "stays", 10)
@@ -91,11 +91,11 @@ def test_what_a_cache_kept_goes_with_it():
     budget.check()
 
 
-def test_a_cache_that_ends_while_another_is_filled_is_given_back_then():
+def test_a_cache_deleted_while_the_budget_is_locked_is_released_at_the_next_put():
     budget = Budget(100)
     kept, lost = Recent[int, str](100, budget), Recent[int, str](100, budget)
     lost.put(1, "goes", 80)
-    with budget.lock:  # as if the interpreter collected it within a line of Budget
+    with budget.lock:  # as if it were garbage-collected during a call of Budget
         del lost
         gc.collect()
     assert budget.size == 80
@@ -103,7 +103,7 @@ def test_a_cache_that_ends_while_another_is_filled_is_given_back_then():
     assert (budget.size, kept.values()) == (90, ["comes"])
 
 
-def test_a_smaller_limit_counts_at_once():
+def test_a_smaller_limit_applies_at_once():
     budget = Budget(100)
     cache = Recent[int, int](100, budget)
     for number in range(10):
@@ -112,7 +112,7 @@ def test_a_smaller_limit_counts_at_once():
     assert (cache.values(), cache.dropped, budget.size) == ([7, 8, 9], 7, 30)
 
 
-def test_threads_that_share_a_budget_lose_no_count():
+def test_threads_that_share_a_budget_keep_its_size_right():
     budget = Budget(500)
 
     def fill(seed):
@@ -129,7 +129,7 @@ def test_threads_that_share_a_budget_lose_no_count():
     assert budget.size == 0
 
 
-def made(path):
+def create_table(path):
     ids, cities = [f"k{i:06d}" for i in range(5_000)], [f"c{i % 50}" for i in range(5_000)]
     rows = pa.table({"id": ids, "city": cities})
     options = {"mdt.max.file.bytes": 20_000}
@@ -138,26 +138,26 @@ def made(path):
     return table
 
 
-def test_tables_of_one_process_share_what_they_keep_in_memory(tmp_path):
-    tables = [made(tmp_path / f"t{i}") for i in range(4)]
+def test_tables_of_one_process_share_the_memory_limit(tmp_path):
+    tables = [create_table(tmp_path / f"t{i}") for i in range(4)]
     keys = [f"k{i:06d}" for i in range(0, 5_000, 49)]
     for table in tables:
         table.get(keys)
     session().memory.check()
-    whole = session().memory.size
-    session().memory.limit(whole // 2)
+    size_before = session().memory.size
+    session().memory.limit(size_before // 2)
     for table in tables:
         cities = [f"c{i % 50}" for i in range(0, 5_000, 49)]
         assert table.get(keys)["city"].to_pylist() == cities
         assert table.scan("city = 'c7'").count() == 100
-        assert session().memory.size <= whole // 2
+        assert session().memory.size <= size_before // 2
     session().memory.check()
 
 
-def test_the_limit_is_an_option_of_whoever_opens_a_table_and_not_of_the_table(
+def test_the_memory_limit_is_an_option_of_the_process_and_not_stored_in_the_table(
     tmp_path,
 ):
-    made(tmp_path / "t")
+    create_table(tmp_path / "t")
     for options in ({"mdt.cache.memory.max": 12_345_678}, {}):
         mdt.open(tmp_path / "t", options)
         assert session().memory.size_max == 12_345_678

@@ -1,4 +1,4 @@
-"""Small objects whose content makes no sense, though their checksums may be right."""
+"""Small objects with invalid content, even if their checksums are right."""
 
 import json
 
@@ -17,13 +17,13 @@ from mdt.stores.storage import MemoryStorage
 
 
 @pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN"])
-def test_a_usage_report_with_a_number_that_is_none_is_malformed(number):
+def test_a_usage_report_with_an_infinite_or_nan_count_is_malformed(number):
     report = f'{{"since_us": 1, "queries": {number}, "indexes": {{}}, "tests": {{}}}}'
     with pytest.raises(ValueError):
         usage.decode(report.encode())
 
 
-def test_a_tag_that_is_added_again_is_no_savepoint_any_more():
+def test_a_tag_that_is_added_again_is_no_longer_a_savepoint():
     saved = Tags({"a": 1, "b": 2}, {"a": "20260101000000000", "b": "20260101000000001"})
     assert saved.followed_by({"tags": {"add": {"a": 3}}}) == Tags(
         {"a": 3, "b": 2}, {"b": "20260101000000001"}
@@ -31,7 +31,7 @@ def test_a_tag_that_is_added_again_is_no_savepoint_any_more():
 
 
 @pytest.mark.parametrize("lost", ["last_instant", "definition"])
-def test_a_manifest_that_lacks_a_field_is_corrupt(lost):
+def test_a_manifest_without_a_required_field_is_corrupt(lost):
     table = mdt.create(MemoryStorage(), columns("id string"), ["id"])
     table.metadata.compact()
     storage, path = table.storage, paths.checkpoint_manifest(0)
@@ -47,7 +47,7 @@ def test_a_manifest_that_lacks_a_field_is_corrupt(lost):
 
 
 @pytest.mark.parametrize("seq", [-1, True, 1.5, "1", None])
-def test_a_lease_of_a_snapshot_that_cannot_be_is_ignored(seq):
+def test_a_lease_with_an_invalid_seq_is_ignored(seq):
     storage = MemoryStorage()
     storage.put_if_absent("lease.json", json.dumps({"seq": seq, "until_us": 10}).encode())
     assert _read(storage, "lease.json") is None

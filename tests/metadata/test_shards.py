@@ -1,5 +1,5 @@
-"""The segments of one commit are cut into shards once, and every index has one summary a shard;
-nobody sees it but in time and bytes.
+"""The segments of a commit are divided into shards, and every index has one summary per shard. This
+changes only time and bytes, not results.
 """
 
 from dataclasses import replace
@@ -51,7 +51,7 @@ QUESTIONS = (
 
 
 def rows(numbers, step=1):
-    found = [
+    records = [
         {
             "id": f"k{i:04}",
             "city": f"c{i % CITIES}",
@@ -61,12 +61,12 @@ def rows(numbers, step=1):
         }
         for i in numbers
     ]
-    return pa.Table.from_pylist(found, schema=SCHEMA)
+    return pa.Table.from_pylist(records, schema=SCHEMA)
 
 
-def made(specs=SPECS, **options):
-    """Return a table with base files of one commit and log files of two, 48, 24 and 16 rows
-    each.
+def create_table(specs=SPECS, **options):
+    """Return a table with base files of one commit and log files of two commits, with 48, 24 and 16
+    rows each.
     """
     table = mdt.create(
         MemoryStorage(),
@@ -85,67 +85,67 @@ def made(specs=SPECS, **options):
 
 
 def summaries_of(table, spec):
-    """Return the summaries of the live shards by an index."""
+    """Return the summaries of the live shards in an index."""
     snapshot = table.snapshot()
     return snapshot.index_summaries(spec, snapshot.live_shards)
 
 
-def members(table):
-    """Return how many live files each live shard has."""
+def files_per_shard(table):
+    """Return the number of live files in each live shard."""
     snapshot = table.snapshot()
     return [int(n) for n in np.bincount(snapshot.shards.of_file[snapshot.live]) if n]
 
 
-def assert_answers(table):
-    """Assert that a check finds nothing, and every question is answered as by the rows."""
+def assert_checked_and_right(table):
+    """Assert that a check finds no problem and every query returns the right rows."""
     assert table.check().ok
-    assert_rows(table)
+    assert_right_rows(table)
 
 
-def assert_rows(table):
-    """Assert that every question is answered as by the rows themselves."""
-    whole = table.scan().to_arrow()
-    keeper = mdt.create(MemoryStorage(), SCHEMA, ["id"])
-    keeper.insert(whole)
+def assert_right_rows(table):
+    """Assert that every query returns the same rows as from a table without indexes."""
+    all_rows = table.scan().to_arrow()
+    table_without_indexes = mdt.create(MemoryStorage(), SCHEMA, ["id"])
+    table_without_indexes.insert(all_rows)
     for where in QUESTIONS:
-        expected = sorted(keeper.scan(where).to_arrow()["id"].to_pylist())
+        expected = sorted(table_without_indexes.scan(where).to_arrow()["id"].to_pylist())
         assert sorted(table.scan(where).to_arrow()["id"].to_pylist()) == expected, where
         assert table.scan(where).count() == len(expected), where
 
 
 def note_of(table):
-    """Return what a plan says of the first index."""
+    """Return the note of a plan on the first index."""
     return next(n for n in table.scan("n = 7").explain().indexes if n.index == SHARED[0])
 
 
-def test_the_segments_of_a_commit_are_a_shard_and_every_index_has_one_summary_of_it():
-    table = made()
+def test_the_segments_of_a_commit_form_one_shard_with_one_summary_per_index():
+    table = create_table()
     snapshot = table.snapshot()
-    assert members(table) == [CITIES] * 3 and len(snapshot.shards) == 3
+    assert files_per_shard(table) == [CITIES] * 3 and len(snapshot.shards) == 3
     rows_, first = snapshot.rows.tolist(), snapshot.files.numpy("first_row").tolist()
     for start in range(0, 3 * CITIES, CITIES):
         assert first[start : start + CITIES] == [
             sum(rows_[start : start + n]) for n in range(CITIES)
         ]
     for spec in SPECS:
-        found = summaries_of(table, spec)
-        assert len(found) == 3 and None not in found
-    assert_answers(table)
+        stored = summaries_of(table, spec)
+        assert len(stored) == 3 and None not in stored
+    assert_checked_and_right(table)
 
 
-def test_an_index_is_asked_once_for_a_shard(monkeypatch):
-    table = made()
-    asked = []
-    plain = BitmapIndex.rows_within
+def test_a_query_reads_one_summary_per_shard(monkeypatch):
+    table = create_table()
+    counts = []
+    original = BitmapIndex.rows_within
 
-    def counted(self, found, *rest):
-        asked.append(len(found))
-        return plain(self, found, *rest)
+    def record_count(self, batch, *rest):
+        counts.append(len(batch))
+        return original(self, batch, *rest)
 
-    monkeypatch.setattr(BitmapIndex, "rows_within", counted)
-    assert len(table.scan("n = 7").plan.segments) and sum(asked) == 3
-    asked.clear()
-    assert len(table.scan("n = 7 and city = 'c2'").plan.segments) and sum(asked) == 3
+    monkeypatch.setattr(BitmapIndex, "rows_within", record_count)
+    assert len(table.scan("n = 7").plan.segments) and sum(counts) == 3
+    counts.clear()
+    assert len(table.scan("n = 7 and city = 'c2'").plan.segments) and sum(counts) == 3
 
 
 @pytest.mark.parametrize(
@@ -157,73 +157,76 @@ def test_an_index_is_asked_once_for_a_shard(monkeypatch):
 )
 def test_shards_and_their_segments_have_limits_of_rows(limit, value, expected, monkeypatch):
     monkeypatch.setattr(summarize, limit, value)
-    table = made()
-    assert members(table) == expected
-    assert_answers(table)
+    table = create_table()
+    assert files_per_shard(table) == expected
+    assert_checked_and_right(table)
 
 
-def test_a_shard_has_a_limit_of_bytes_whether_it_is_indexed_or_not(
+def test_a_shard_has_a_limit_of_bytes_with_and_without_indexes(
     monkeypatch,
 ):
     monkeypatch.setattr(summarize, "SHARD_BYTES_MAX", 6000)
-    indexed, bare = made(), made(specs=[])
-    assert members(indexed) == members(bare) and len(members(bare)) > 3
-    bare.create_index(SPECS)
+    indexed, table_without_indexes = create_table(), create_table(specs=[])
+    assert (
+        files_per_shard(indexed) == files_per_shard(table_without_indexes)
+        and len(files_per_shard(table_without_indexes)) > 3
+    )
+    table_without_indexes.create_index(SPECS)
     for spec in SPECS:
-        assert bytes_of(indexed, spec) == bytes_of(bare, spec), (
+        assert bytes_of(indexed, spec) == bytes_of(table_without_indexes, spec), (
             "an index that is built later has the same summaries"
         )
-    assert_answers(bare)
+    assert_checked_and_right(table_without_indexes)
 
 
 def bytes_of(table, spec):
-    """Return the bytes of the summaries by an index."""
+    """Return the bytes of the summaries in an index."""
     return [
-        table.metadata.objects.read(one, verify=True).to_pybytes()
-        if isinstance(one, ObjectRange)
-        else one
-        for one in summaries_of(table, spec)
+        table.metadata.objects.read(summary, verify=True).to_pybytes()
+        if isinstance(summary, ObjectRange)
+        else summary
+        for summary in summaries_of(table, spec)
     ]
 
 
-def test_files_outlive_others_of_their_shard_and_the_compaction_of_metadata():
-    table = made()
+def test_remaining_files_of_a_shard_keep_it_when_others_leave_or_the_metadata_are_compacted():
+    table = create_table()
     before = set(table.snapshot().shards.number.tolist())
     table.compact()
     table.upsert(rows(range(2, 240, CITIES), 9))
     table.upsert(rows(range(3, 240, CITIES), 9))
     table.compact()
     snapshot = table.snapshot()
-    left = snapshot.shards.number[snapshot.live_shards].tolist()
-    assert not before & set(left)
-    assert members(table) == [CITIES - 2, 2], "two were rewritten together"
+    numbers_left = snapshot.shards.number[snapshot.live_shards].tolist()
+    assert not before & set(numbers_left)
+    assert files_per_shard(table) == [CITIES - 2, 2], "two files were rewritten together"
     table.metadata.compact()
     for reopened in (table, mdt.open(table.storage)):
-        assert_answers(reopened)
-        assert reopened.snapshot().shards.number.tolist() == left
+        assert_checked_and_right(reopened)
+        assert reopened.snapshot().shards.number.tolist() == numbers_left
 
 
-def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_the_others_do():
-    table = made(specs=SPECS[:1])
+def test_an_index_built_after_files_have_left_a_shard_numbers_rows_like_the_others():
+    table = create_table(specs=SPECS[:1])
     table.compact()
-    for city in (0, 3):  # the first of a shard, and one in its middle
+    for city in (0, 3):  # the first file of a shard, and one in its middle
         table.upsert(rows(range(city, 240, CITIES), 9 + city))
     table.compact()
-    assert members(table) == [CITIES - 2, 2]
+    assert files_per_shard(table) == [CITIES - 2, 2]
     table.create_index(SPECS[1:])
-    assert_answers(table)
-    found = bytes_of(table, SPECS[0])
+    assert_checked_and_right(table)
+    earlier_summaries = bytes_of(table, SPECS[0])
     table.rebuild_index(SPECS[0])
     rebuilt = bytes_of(table, SPECS[0])
-    assert found[1:] == rebuilt[1:] and found[:1] != rebuilt[:1], (
-        "what has left is null in the new one"
+    assert earlier_summaries[1:] == rebuilt[1:] and earlier_summaries[:1] != rebuilt[:1], (
+        "rows of removed files are null in the rebuilt summary"
     )
-    assert_answers(table)
+    assert_checked_and_right(table)
 
 
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
-def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(every):
-    table = made()
+def test_the_reported_bytes_of_an_index_are_those_of_the_shards_with_live_files(every):
+    table = create_table()
 
     def upsert(city):
         table.upsert(rows(range(city, 240, CITIES), 9 + city))
@@ -246,20 +249,24 @@ def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(ever
         step()
         if every and n % every == 0:
             table.metadata.compact()
-        for seen in (table, mdt.open(table.storage)):
+        for each_table in (table, mdt.open(table.storage)):
             expected = [
-                sum(summary_length(one) for one in summaries_of(seen, spec) if one is not None)
-                for spec in seen.definition.indexes
+                sum(
+                    summary_length(summary)
+                    for summary in summaries_of(each_table, spec)
+                    if summary is not None
+                )
+                for spec in each_table.definition.indexes
             ]
-            assert seen.indexes()["bytes"].to_pylist() == expected, n
+            assert each_table.indexes()["bytes"].to_pylist() == expected, n
         snapshot = table.snapshot()
         gaps += bool(snapshot.files.numpy("first_row")[snapshot.live_numbers[0]])
-    assert gaps, "somewhere the first segment of a shard had left"
-    assert_answers(table)
+    assert gaps, "after some step, the first segment of a shard is removed"
+    assert_checked_and_right(table)
 
 
-def test_a_damaged_summary_is_named_and_costs_no_row():
-    table = made()
+def test_a_damaged_summary_is_reported_and_loses_no_rows():
+    table = create_table()
     stored = summaries_of(table, SHARED[0])[0]
     assert isinstance(stored, ObjectRange)
     storage = table.storage.copy()
@@ -268,42 +275,42 @@ def test_a_damaged_summary_is_named_and_costs_no_row():
     data[stored.offset : end] = bytes(255 - byte for byte in data[stored.offset : end])
     storage.replace(stored.path, bytes(data))
     damaged = mdt.open(storage)
-    assert_rows(damaged)
+    assert_right_rows(damaged)
     note = note_of(damaged)
     assert note.detail.startswith("1 summaries cannot be read") and note.covered == 3 * CITIES
     assert (note.reason, note_of(table).reason) == ("damaged", "used")
     assert [(p.path, p.offset) for p in damaged.check().problems] == [(stored.path, stored.offset)]
     damaged.rebuild_index(SHARED[0])
     assert note_of(damaged).reason == "used"
-    assert_answers(damaged)
+    assert_checked_and_right(damaged)
 
 
-def test_an_index_that_fails_leaves_shards_uncovered(monkeypatch):
-    def fails(self, values):
+def test_a_failing_index_leaves_its_shards_uncovered_until_the_next_build(monkeypatch):
+    def raise_error(self, values):
         raise RuntimeError("out of order")
 
     with monkeypatch.context() as patched:
-        patched.setattr(BitmapIndex, "summarize", fails)
-        table = made()
+        patched.setattr(BitmapIndex, "summarize", raise_error)
+        table = create_table()
         with pytest.raises(Unsupported, match="summaries could not be made"):
             table.build_indexes()
     assert table.indexes()["coverage"].to_pylist() == [0.0, 0.0, 100.0, 100.0]
-    assert_answers(table)
+    assert_checked_and_right(table)
     table.build_indexes()
     assert table.indexes()["coverage"].to_pylist() == [100.0] * 4
-    assert_answers(table)
+    assert_checked_and_right(table)
 
 
 @pytest.mark.parametrize("kind", [BitmapIndex, TextIndex])
 def test_check_finds_a_summary_of_other_rows(kind, monkeypatch):
-    plain = kind.summarize
+    original = kind.summarize
 
-    def rotated(self, values):
-        return bytes(plain(self, pa.concat_arrays([values.slice(1), values.slice(0, 1)])))
+    def summarize_rotated(self, values):
+        return bytes(original(self, pa.concat_arrays([values.slice(1), values.slice(0, 1)])))
 
     with monkeypatch.context() as patched:
-        patched.setattr(kind, "summarize", rotated)
-        table = made()
+        patched.setattr(kind, "summarize", summarize_rotated)
+        table = create_table()
     problems = table.check().problems
     assert {p.text for p in problems} == {
         f"the summary of {spec} differs from the rows"
@@ -312,38 +319,45 @@ def test_check_finds_a_summary_of_other_rows(kind, monkeypatch):
     }
 
 
-def test_tables_of_more_segments_than_are_kept_answer_as_well(
+def test_a_small_cache_of_segments_changes_no_results(
     monkeypatch,
 ):
     monkeypatch.setattr(summaries, "SEGMENTS_KNOWN_MAX", 1)
-    assert_answers(made())
+    assert_checked_and_right(create_table())
 
 
-def test_summaries_of_shards_are_smaller_than_those_of_each_segment(
+def test_summaries_of_shards_are_smaller_than_summaries_of_each_segment(
     monkeypatch,
 ):
-    together = sum(made().indexes()["bytes"].to_pylist())
+    together = sum(create_table().indexes()["bytes"].to_pylist())
     monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)
-    alone = made()
-    assert set(members(alone)) == {1}
+    alone = create_table()
+    assert set(files_per_shard(alone)) == {1}
     assert together < 0.7 * sum(alone.indexes()["bytes"].to_pylist())
 
 
-def test_shards_pass_from_tasks_to_the_driver():
+def test_tasks_send_files_with_their_shards_to_the_driver():
     extent = ObjectRange("a", 8, 5, 77)
     shards = [Shard((("x", extent), ("z", b"bytes"))), Shard(), Shard()]
-    plain = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, extent)
-    told = [(shards[0], 0), (shards[0], 12), (shards[1], 0), (shards[2], 0)]
-    files = [replace(plain, shard=shard, first_row=first) for shard, first in told]
-    found = transfer.decode(transfer.encode(Changes(files))).files
-    assert shards_of(found)[1] == [0, 0, 1, 2] and [f.first_row for f in found] == [0, 12, 0, 0]
-    assert [shard.summaries for shard in shards_of(found)[0]] == [
+    new_file = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, extent)
+    shards_and_first_rows = [(shards[0], 0), (shards[0], 12), (shards[1], 0), (shards[2], 0)]
+    files = [
+        replace(new_file, shard=shard, first_row=first) for shard, first in shards_and_first_rows
+    ]
+    decoded_files = transfer.decode(transfer.encode(Changes(files))).files
+    assert shards_of(decoded_files)[1] == [0, 0, 1, 2] and [f.first_row for f in decoded_files] == [
+        0,
+        12,
+        0,
+        0,
+    ]
+    assert [shard.summaries for shard in shards_of(decoded_files)[0]] == [
         shard.summaries for shard in shards
     ]
 
 
 class Picky(SkippingIndex):
-    """Refuses more than ten rows."""
+    """An index that refuses more than ten rows."""
 
     name = "picky/1"
     finds_rows = True
@@ -358,7 +372,7 @@ class Picky(SkippingIndex):
 Picky.__abstractmethods__ = frozenset()
 
 
-def test_an_index_that_fails_on_a_shard_leaves_others_covered(
+def test_an_index_that_fails_on_one_shard_still_covers_the_others(
     monkeypatch,
 ):
     monkeypatch.setattr(summarize, "index_of", lambda text: (parse_spec(text), Picky()))
@@ -367,14 +381,14 @@ def test_an_index_that_fails_on_a_shard_leaves_others_covered(
         (n, summarize.Indexed({"picky/1(n)": pa.array(range(size))}, {}, size))
         for n, size in enumerate((6, 2, 12))
     ]
-    found = list(summarize.form_shards(AttachmentWriter("x"), files, threads=2))
-    assert [(n, first) for n, _, first in found] == [(0, 0), (1, 6), (2, 0)]
-    assert [len(shard.summaries) for _, shard, _ in found] == [1, 1, 0]
-    assert found[0][1] is found[1][1]
+    formed = list(summarize.form_shards(AttachmentWriter("x"), files, threads=2))
+    assert [(n, first) for n, _, first in formed] == [(0, 0), (1, 6), (2, 0)]
+    assert [len(shard.summaries) for _, shard, _ in formed] == [1, 1, 0]
+    assert formed[0][1] is formed[1][1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=12))
-def test_files_are_cut_into_shards_within_the_limits(sizes):
+def test_files_are_divided_into_shards_within_the_limits(sizes):
     files = [
         (n, summarize.Indexed({}, {}, count, widest)) for n, (count, widest) in enumerate(sizes)
     ]
@@ -382,10 +396,10 @@ def test_files_are_cut_into_shards_within_the_limits(sizes):
         patched.setattr(summarize, "SHARD_ROWS_MAX", 12)
         patched.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 6)
         patched.setattr(summarize, "SHARD_BYTES_MAX", 60)
-        found = list(summarize.form_shards(AttachmentWriter("x"), files, threads=2))
-    assert [n for n, _, _ in found] == list(range(len(sizes)))
-    for _, mine in groupby(found, key=lambda one: id(one[1])):
-        shard = [(n, first) for n, _, first in mine]
+        formed = list(summarize.form_shards(AttachmentWriter("x"), files, threads=2))
+    assert [n for n, _, _ in formed] == list(range(len(sizes)))
+    for _, files_of_shard in groupby(formed, key=lambda item: id(item[1])):
+        shard = [(n, first) for n, _, first in files_of_shard]
         counts = [sizes[n][0] for n, _ in shard]
         assert [first for _, first in shard] == [sum(counts[:at]) for at in range(len(shard))]
         if len(shard) > 1:

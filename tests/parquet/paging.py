@@ -1,4 +1,4 @@
-"""Files in memory that are read page by page, and compared with what was written."""
+"""Writes tables as Parquet files in memory, reads pages of them and compares the rows."""
 
 import numpy as np
 
@@ -17,21 +17,21 @@ def encoded(table, *, row_group_rows=4000, page_bytes=1024, compression="lz4"):
 
 
 def wanted(data, positions):
-    """Return rows of a file, with a page map that was kept in bytes."""
-    found = page_map.decode(page_map.encode(page_map.build(data)), path="", offset=0)
-    return RowSelection("f", 0, data.size, data, found, np.array(sorted(positions), np.int64))
+    """Return a selection of rows of a file, with a page map that was encoded and decoded."""
+    decoded_map = page_map.decode(page_map.encode(page_map.build(data)), path="", offset=0)
+    return RowSelection("f", 0, data.size, data, decoded_map, np.array(sorted(positions), np.int64))
 
 
 def assert_found(parts, expected):
-    """Compare what pages give with rows: the same bits, but for those of NaN."""
-    found = read_pages(STORAGE, parts, expected.schema)
-    found.validate(full=True)
-    assert found.schema.equals(expected.schema)
-    assert repr(found.to_pylist()) == repr(expected.to_pylist())
+    """Assert that pages give the expected rows, bit by bit except for NaN."""
+    read_rows = read_pages(STORAGE, parts, expected.schema)
+    read_rows.validate(full=True)
+    assert read_rows.schema.equals(expected.schema)
+    assert repr(read_rows.to_pylist()) == repr(expected.to_pylist())
 
 
 def assert_read(table, rows, **layout):
-    """Write a table, and compare what the pages of some rows give with them; return the file."""
+    """Write a table, assert that pages give the rows at these positions, and return the file."""
     data = encoded(table, **layout)
     assert_found([wanted(data, rows)], table.take(list(rows)))
     return data

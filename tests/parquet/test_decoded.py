@@ -1,4 +1,4 @@
-"""Texts that are decoded as numbers with a dictionary come out as they went in."""
+"""Strings that are read as dictionary-encoded columns are decoded to the written strings."""
 
 import numpy as np
 import pyarrow as pa
@@ -30,26 +30,28 @@ def few_texts(table, dictionaries):
     return decoded.low_cardinality_strings(pq.read_metadata(pa.BufferReader(sink.getvalue())))
 
 
-def test_top_level_columns_with_a_small_dictionary_in_every_row_group_have_few_texts():
+def test_top_level_columns_with_a_small_dictionary_in_every_row_group_have_low_cardinality():
     assert few_texts(TABLE, TABLE.column_names) == {"few", "all", "many"}
     assert few_texts(TABLE, ["few", "number", "a.b", "s.t"]) == {"few"}
     random = [np.random.default_rng(i).bytes(64).hex() for i in range(ROWS)]
-    long = TABLE.drop(["many"]).append_column("many", pa.array(random))
-    assert few_texts(long, ["many", "few"]) == {"few"}, "its dictionary may have been full"
+    with_long_values = TABLE.drop(["many"]).append_column("many", pa.array(random))
+    assert few_texts(with_long_values, ["many", "few"]) == {"few"}, (
+        "the dictionary of many may have been full"
+    )
 
 
 @pytest.mark.parametrize("bytes_max", [decoded._TEXT_BYTES_MAX, 1_000])
-def test_texts_that_were_numbers_are_those_that_were_written(monkeypatch, bytes_max):
+def test_dictionary_encoded_strings_are_decoded_to_the_written_strings(monkeypatch, bytes_max):
     monkeypatch.setattr(decoded, "_TEXT_BYTES_MAX", bytes_max)
     texts = TABLE.select(["many", "few", "all"])
     numbers = pa.table([c.dictionary_encode() for c in texts.columns], texts.column_names)
     for part in (lambda t: t, lambda t: t.filter(KEPT), lambda t: t[7:18], lambda t: t[:0]):
-        found = decoded.decode_strings(part(numbers).select(["few", "all", "many"]), texts.schema)
-        found.validate(full=True)
-        assert found.equals(part(texts))
+        strings = decoded.decode_strings(part(numbers).select(["few", "all", "many"]), texts.schema)
+        strings.validate(full=True)
+        assert strings.equals(part(texts))
 
 
-def test_a_scan_of_few_texts_gives_the_live_rows(monkeypatch):
+def test_a_scan_of_columns_with_few_strings_returns_the_live_rows(monkeypatch):
     monkeypatch.setattr(segment_rows, "_FEW_ROWS_MIN", 1)
     rows = TABLE.select(["number", "few", "all", "many"])
     options = {"mdt.row.group.rows": 1_000}

@@ -1,5 +1,5 @@
-"""Parsed Parquet footers stay in the process: later reads of a file ask storage for less, and find
-damage as before.
+"""Parsed Parquet footers are cached in the process. Later reads of a file make fewer requests and
+still detect damage.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ FILES, ROWS = 3, 3_000
 
 
 class CountingStorage(ObjectStorage):
-    """An object store that knows how often data files were read."""
+    """An object store that counts the reads of data files."""
 
     reads = 0
 
@@ -53,19 +53,19 @@ def reads_of_a_scan(table):
     return table.storage.reads - before
 
 
-def test_a_small_remote_file_is_read_in_one_request_by_the_first_scan_and_after_warming(table):
+def test_a_small_remote_file_is_read_in_one_request_with_and_without_warming(table):
     assert (reads_of_a_scan(table), reads_of_a_scan(table)) == (FILES, FILES)
     table.warm(["n"])
     assert reads_of_a_scan(table) == FILES
 
 
-def test_look_ups_by_pages_need_no_footer(table):
+def test_look_ups_by_pages_read_no_footer(table):
     assert table.scan("id = 5").to_arrow()["n"].to_pylist() == [35]
     assert "footers" not in table.scan("id = 5").explain().caches
 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
-def test_only_a_first_scan_of_large_remote_files_reads_footers(table, is_warm, monkeypatch):
+def test_only_the_first_scan_of_large_remote_files_reads_footers(table, is_warm, monkeypatch):
     monkeypatch.setattr(segment_rows, "FAR_OBJECT_WHOLE_BYTES_MAX", 0)
     if is_warm:
         table.warm(["n"])
@@ -75,18 +75,16 @@ def test_only_a_first_scan_of_large_remote_files_reads_footers(table, is_warm, m
     assert table.scan("n >= 0").explain().caches["footers"][1] == FILES
 
 
-def test_warming_stops_when_the_cache_is_full_and_leaves_damaged_files_to_their_readers(
-    table, monkeypatch
-):
+def test_warming_stops_when_the_cache_is_full_and_ignores_damaged_files(table, monkeypatch):
     monkeypatch.setattr(warm, "_AT_A_TIME", 1)
     table.metadata.objects.footers = Recent(1)
     table.warm()
-    assert table.metadata.objects.footers.misses == 2, "the second made the first go"
+    assert table.metadata.objects.footers.misses == 2, "the second footer evicted the first"
     table.storage.replace(_data_files(table)[0], b"not Parquet")
-    again = mdt.open(table.storage)
-    again.warm()
+    reopened = mdt.open(table.storage)
+    reopened.warm()
     with pytest.raises(Corrupt, match="wrong size"):
-        again.scan().to_arrow()
+        reopened.scan().to_arrow()
 
 
 def _data_files(table):
@@ -103,7 +101,7 @@ def _data_files(table):
     ],
     ids=["cut", "emptied", "another footer", "gone"],
 )
-def test_a_damaged_file_is_found_although_its_footer_is_known(tmp_path, damaged, why, request):
+def test_a_damaged_file_is_detected_although_its_footer_is_cached(tmp_path, damaged, why, request):
     table = create(tmp_path, SCHEMA)
     table.bulk_insert(DATA)
     table.scan().to_arrow()

@@ -1,9 +1,9 @@
-"""What mdt knows of Parquet files beyond pyarrow's public calls is true of the release that is
-installed.
+"""The assumptions of mdt about Parquet files, beyond pyarrow's public API, hold for the installed
+release.
 
-If a test fails here after pyarrow changed, its writer lays files out in another way: page maps are
-not made any more, or are wrong, and single rows are read by whole row groups.
-``mdt/parquet/footer.py`` and ``page_map.py`` are to be mended.
+If a test fails here after an upgrade of pyarrow, its writer has another layout. Page maps are then
+missing or wrong, and single rows are read by whole row groups. ``mdt/parquet/footer.py`` and
+``page_map.py`` need to be adapted.
 """
 
 import numpy as np
@@ -58,8 +58,8 @@ SHAPES = {
 
 
 def values_of_page(header):
-    """Return the number of values of a page, None of a dictionary page; from its header, by the
-    format's own text.
+    """Return the number of values of a page from its header, parsed by the Thrift format, or None
+    for a dictionary page.
     """
     if read_integer(header, find(header, 0, 1)) == 2:
         return None
@@ -70,8 +70,8 @@ def values_of_page(header):
 
 
 def pages_by_walking(parquet, name):
-    """Yield (offset, size with header, values before it) of each data page of a column, header
-    after header.
+    """Yield (offset, size with header, values before it) of each data page of a column, by reading
+    header after header.
     """
     data, before = parquet.to_pybytes(), 0
     metadata = pq.read_metadata(pa.BufferReader(parquet))
@@ -96,7 +96,7 @@ def pages_by_walking(parquet, name):
     ("group", "page_bytes"), [(1 << 20, 1 << 20), (5000, 4096)], ids=["large", "small"]
 )
 @pytest.mark.parametrize("shape", SHAPES)
-def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
+def test_page_maps_have_the_pages_that_the_installed_pyarrow_writes(
     shape, group, page_bytes, compression
 ):
     parquet = encoded(
@@ -104,11 +104,11 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
     )
     data = page_map.encode_file(parquet)
     assert data is not None
-    found = page_map.decode(data, path="", offset=0)
-    assert data == page_map.encode(found)
-    assert list(found.columns) == [leaf.path for leaf in leaf_columns(SHAPES[shape].schema)]
-    for number, name in enumerate(found.columns):
-        of_column = found.info[found.keys >> 32 == number]
+    decoded_map = page_map.decode(data, path="", offset=0)
+    assert data == page_map.encode(decoded_map)
+    assert list(decoded_map.columns) == [leaf.path for leaf in leaf_columns(SHAPES[shape].schema)]
+    for number, name in enumerate(decoded_map.columns):
+        of_column = decoded_map.info[decoded_map.keys >> 32 == number]
         before = np.cumsum(of_column[:, page_map.VALUES]) - of_column[:, page_map.VALUES]
         stored = np.column_stack([of_column[:, [page_map.OFFSET, page_map.SIZE]], before]).tolist()
         assert stored == [list(page) for page in pages_by_walking(parquet, name)], (
@@ -116,12 +116,12 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
         )
 
 
-def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch):
-    def unknown(*_, **__):
+def test_an_unknown_layout_warns_with_the_pyarrow_release_and_loses_no_rows(monkeypatch):
+    def raise_value_error(*_, **__):
         raise ValueError("unexpected bytes after the offset indexes")
 
     table = mdt.create("memory:///t", columns("id int64, n int64"), ["id"])
-    monkeypatch.setattr(page_map, "build", unknown)
+    monkeypatch.setattr(page_map, "build", raise_value_error)
     with pytest.warns(LayoutWarning, match=f"pyarrow {pa.__version__} .*unexpected bytes after"):
         table.insert(pa.table({"id": [1, 2], "n": [3, 4]}))
     assert table.scan("n = 4").to_arrow()["id"].to_pylist() == [2]

@@ -1,4 +1,4 @@
-"""What is estimated of a plan: rows and bytes that are left, bounds, distinct values,
+"""Estimates of a plan: remaining rows and bytes, bounds, numbers of distinct values,
 histograms.
 """
 
@@ -23,7 +23,7 @@ SCHEMA = columns("id int64, day date32[day], price decimal(9, 2), city string, f
 
 @pytest.fixture(scope="module")
 def table():
-    """Four files of 100 rows, a day each; two rows of the first are deleted."""
+    """Four files of 100 rows, a day each. Two rows of the first file are deleted."""
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], indexes=["bitmap(city)"])
     for day in range(4):
         ids = list(range(100 * day, 100 * day + 100))
@@ -35,57 +35,63 @@ def table():
     return table
 
 
-def estimated(table, where, **options):
+def estimate_scan(table, where, **options):
     scan = table.scan(where)
-    found = plan(scan.metadata, scan.snapshot, scan.predicate)
-    return estimate(found, SCHEMA.names, {"id": 398}.get, **options)
+    scan_plan = plan(scan.metadata, scan.snapshot, scan.predicate)
+    return estimate(scan_plan, SCHEMA.names, {"id": 398}.get, **options)
 
 
-def spread(table, keys, where=None):
-    """Estimate which keys of joins leave out no file."""
+def estimate_spread(table, keys, where=None):
+    """Return an estimate whose ``spread`` lists the join keys that prune no files."""
     scan = table.scan(where)
     if where is None:
         return estimate(scan.snapshot, [], {}.get, keys=keys)
     return estimate(plan(scan.metadata, scan.snapshot, scan.predicate), [], {}.get, keys=keys)
 
 
-def test_all_rows_and_bounds_are_told_without_a_filter(table):
-    found = estimated(table, None)
-    assert found == estimate(table.scan().snapshot, SCHEMA.names, {"id": 398}.get)
-    assert found.rows == 398
-    assert found.bytes == sum(table.files()["size"].to_pylist()[:4]), (
-        "the file that tells what was deleted has no rows"
+def test_without_a_filter_an_estimate_has_all_rows_and_the_bounds_of_all_columns(table):
+    estimated_scan = estimate_scan(table, None)
+    assert estimated_scan == estimate(table.scan().snapshot, SCHEMA.names, {"id": 398}.get)
+    assert estimated_scan.rows == 398
+    assert estimated_scan.bytes == sum(table.files()["size"].to_pylist()[:4]), (
+        "the file of the deletes has no rows"
     )
-    told = {name: (one.low, one.high, one.distinct) for name, one in found.columns.items()}
+    bounds = {
+        name: (column.low, column.high, column.distinct)
+        for name, column in estimated_scan.columns.items()
+    }
     first = (date(2026, 1, 1) - date(1970, 1, 1)).days
-    assert told["id"] == (0, 399, 398) and told["day"] == (first, first + 3, 4)
-    assert told["price"][:2] == (0, 399) and told["fare"][1:] == (99.75, None)
-    assert told["city"][0] is None and found.columns["city"].nulls == 40
+    assert bounds["id"] == (0, 399, 398) and bounds["day"] == (first, first + 3, 4)
+    assert bounds["price"][:2] == (0, 399) and bounds["fare"][1:] == (99.75, None)
+    assert bounds["city"][0] is None and estimated_scan.columns["city"].nulls == 40
 
 
-def test_what_is_pruned_counts_no_more(table):
-    everything, found = estimated(table, None), estimated(table, "day = date '2026-01-02'")
-    assert found.rows == 100 and found.bytes < everything.bytes / 3
-    columns = found.columns
+def test_pruned_files_are_not_counted(table):
+    everything, filtered = (
+        estimate_scan(table, None),
+        estimate_scan(table, "day = date '2026-01-02'"),
+    )
+    assert filtered.rows == 100 and filtered.bytes < everything.bytes / 3
+    columns = filtered.columns
     assert (columns["day"].distinct, columns["id"].low, columns["city"].nulls) == (1, 100, 10)
 
 
-def test_rows_that_an_index_finds_are_counted(table):
-    found = estimated(table, "city = 'c3'")
-    assert found.rows == len(table.scan("city = 'c3'").to_arrow()) + 1, (
-        "the bitmap knows a row that has died"
+def test_rows_selected_by_an_index_are_counted(table):
+    estimated_scan = estimate_scan(table, "city = 'c3'")
+    assert estimated_scan.rows == len(table.scan("city = 'c3'").to_arrow()) + 1, (
+        "the bitmap still has a deleted row"
     )
-    assert found.bytes < estimated(table, None).bytes
+    assert estimated_scan.bytes < estimate_scan(table, None).bytes
 
 
-def test_nothing_is_left_of_a_filter_that_no_file_passes(table):
-    found = estimated(table, "id > 1000", histograms=True)
-    assert (found.rows, found.bytes) == (0, 0)
-    assert not any(one.bins for one in found.columns.values())
+def test_an_estimate_is_zero_if_no_file_passes_the_filter(table):
+    estimated_scan = estimate_scan(table, "id > 1000", histograms=True)
+    assert (estimated_scan.rows, estimated_scan.bytes) == (0, 0)
+    assert not any(column.bins for column in estimated_scan.columns.values())
 
 
-def test_a_histogram_has_as_many_rows_in_each_bin(table):
-    columns = estimated(table, None, histograms=True).columns
+def test_bins_of_a_histogram_have_equal_row_counts(table):
+    columns = estimate_scan(table, None, histograms=True).columns
     bins = columns["id"].bins
     assert (len(bins), bins[0][0], bins[-1][1]) == (HISTOGRAM_BINS, 0, 399)
     assert all(low <= high for low, high, _ in bins)
@@ -96,7 +102,7 @@ def test_a_histogram_has_as_many_rows_in_each_bin(table):
     assert not columns["city"].bins
 
 
-def test_a_histogram_knows_where_rows_are_dense():
+def test_edges_of_a_histogram_follow_the_density_of_rows():
     low, high, rows = np.array([[0.0, 1000.0, 5.0], [10.0, 2000.0, 5.0], [90.0, 10.0, 100.0]])
     edges = edges_of(low, high, rows)
     at = [0, 5 - 1e-3, 5 + 1e-3, 10, 1000, 2000]
@@ -115,23 +121,23 @@ def test_a_histogram_knows_where_rows_are_dense():
         pa.array([0, -1, 10**15]).cast(pa.timestamp("us")),
     ],
 )
-def test_keys_become_the_numbers_that_they_were_made_of(column):
+def test_encoded_keys_decode_to_the_numbers_they_encode(column):
     plain = column
     if pa.types.is_temporal(column.type):
         plain = column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
     expected = [float("nan") if value is None else float(value) for value in plain.to_pylist()]
-    found = as_numbers(values.encode(column), column.type)
-    assert np.allclose(found, expected, rtol=1e-12, equal_nan=True)
+    decoded = as_numbers(values.encode(column), column.type)
+    assert np.allclose(decoded, expected, rtol=1e-12, equal_nan=True)
 
 
-def test_keys_of_another_type_are_refused():
+def test_decoding_keys_as_a_type_of_another_width_is_refused():
     with pytest.raises(ValueError, match="16 bytes"):
         as_numbers(values.encode(pa.array([1, 2, 3])), pa.decimal128(9, 2))
 
 
-def test_which_keys_of_joins_leave_out_no_file():
-    """Files of one in four rows each: ``near`` is in order, ``far`` is not, ``most`` is not but in
-    one file in twenty.
+def test_join_keys_spread_over_all_files_are_reported():
+    """Each of twenty files has every twentieth id. Values of ``near`` are clustered by file. Those
+    of ``far`` are not, and those of ``most`` are not except in one file.
     """
     numbers = ("id", "near", "far", "most", "known", "half", "same", "void")
     types = dict.fromkeys(numbers, pa.int64()) | {"text": pa.string(), "wild": pa.float64()}
@@ -154,19 +160,19 @@ def test_which_keys_of_joins_leave_out_no_file():
         }
         table.bulk_insert(pa.table(rows, schema=table.schema))
     table.build_indexes()
-    found = spread(table, [*types, "nothing"])
-    assert found.spread == ("far", "most", "wild") and found.columns == {}
-    some = spread(table, [*types, "nothing"], "near < 900 and far >= 0")
-    assert some.spread == ("far", "wild"), "one file in nine"
+    without_filter = estimate_spread(table, [*types, "nothing"])
+    assert without_filter.spread == ("far", "most", "wild") and without_filter.columns == {}
+    filtered = estimate_spread(table, [*types, "nothing"], "near < 900 and far >= 0")
+    assert filtered.spread == ("far", "wild"), "one of nine files has other values of most"
     assert estimate(table.scan().snapshot, ["far"], {}.get).spread == ()
 
 
-def test_files_of_endless_numbers_alone_are_not_spread():
+def test_columns_with_files_of_only_infinite_values_or_nan_are_not_reported_as_spread():
     schema = columns("id int64, x float64")
     table = mdt.create(MemoryStorage(), schema, key=["id"], options=QUIET)
     numbers = list(map(float, range(10)))
     for number, x in enumerate([[np.inf] * 10, numbers, numbers, [-np.inf] * 10, [np.nan] * 10]):
         ids = list(range(10 * number, 10 * number + 10))
         table.bulk_insert(pa.table([ids, x], schema=schema))
-    assert spread(table, ["x"]).spread == ()
-    assert spread(table, ["x"], "id >= 10 and id < 30").spread == ("x",)
+    assert estimate_spread(table, ["x"]).spread == ()
+    assert estimate_spread(table, ["x"], "id >= 10 and id < 30").spread == ("x",)

@@ -1,5 +1,5 @@
-"""Fields of structs: in filters, statistics and indexes; a pruned scan is a full scan with nulls at
-every level.
+"""Fields of structs in filters, statistics and indexes. A pruned scan returns the rows of a full
+scan, with nulls at every level.
 """
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ def test_a_field_of_a_struct_is_named_by_its_path(where, expected):
     assert parse_where(where, SCHEMA) == expected
 
 
-def test_a_path_may_be_longer_than_the_names_of_a_table():
+def test_a_path_may_have_many_levels():
     assert parse_where("a.b.c.d.e = 1", DEEP) == Leaf("a.b.c.d.e", "=", 1)
     assert parse_where("a.b.c.d is null", DEEP) == Leaf("a.b.c.d", "is null")
 
@@ -80,13 +80,13 @@ def test_a_path_may_be_longer_than_the_names_of_a_table():
         ("a.b.c.d.* = 1", None),
     ],
 )
-def test_a_path_that_leads_nowhere_is_refused(where, message):
+def test_a_path_to_an_unknown_or_incomparable_field_is_refused(where, message):
     with pytest.raises((Invalid, Unsupported), match=message):
         parse_where(where, SCHEMA)
 
 
 @pytest.mark.parametrize("index", ["bloom(address.town)", "bloom(address)", "bloom(address.tags)"])
-def test_an_index_on_what_has_no_order_is_refused(index):
+def test_an_index_on_a_field_without_order_or_that_does_not_exist_is_refused(index):
     with pytest.raises(Invalid):
         mdt.create(MemoryStorage(), SCHEMA, ["id"], indexes=[index])
 
@@ -121,7 +121,7 @@ def _rows(addresses_by_id):
 
 @given(data=st.data())
 @settings(max_examples=15, **QUIET)
-def test_a_pruned_scan_on_fields_is_a_full_scan(data):
+def test_a_pruned_scan_with_filters_on_fields_returns_the_rows_of_a_full_scan(data):
     table = _create(table_type=data.draw(st.sampled_from(("MERGE_ON_READ", "COPY_ON_WRITE"))))
     live = {}
     for _ in range(data.draw(st.integers(1, 3))):
@@ -135,9 +135,9 @@ def test_a_pruned_scan_on_fields_is_a_full_scan(data):
         assert bag(table.scan(where, ["id"]).to_arrow()) == bag(expected.select(["id"]))
 
 
-def _clusters(**options):
-    """Four files; file n has the cities a<n>… and zones around 10 n, far apart in bounds but for
-    the zones.
+def _clustered_table(**options):
+    """Create a table of four files. In file n, cities begin with its letter, latitudes are n, and
+    the zones overlap those of the other files.
     """
     table = _create(options=options)
     for n, letter in enumerate("abcd"):
@@ -155,19 +155,21 @@ def _clusters(**options):
 
 
 def test_statistics_of_fields_prune_files_and_row_groups():
-    table = _clusters()
+    table = _clustered_table()
     for where in ("address.city like 'b%'", "address.geo.lat = 1", "address.active"):
         assert table.scan(where).explain().files_read == 1, where
-    told = table.scan("address.city = 'c4'").explain()
-    assert (told.files_read, told.row_groups_read) == (1, 1)
+    explanation = table.scan("address.city = 'c4'").explain()
+    assert (explanation.files_read, explanation.row_groups_read) == (1, 1)
 
 
-def test_a_bloom_filter_of_a_field_prunes_where_bounds_cannot():
-    table = _clusters()
+def test_a_bloom_filter_on_a_field_prunes_files_with_overlapping_bounds():
+    table = _clustered_table()
     assert table.definition.indexes[0] == "bloom/1(address.city)"
-    told = table.scan("address.geo.zone = 81").explain()
-    note = next(note for note in told.indexes if note.index.startswith("bloom/1(address.geo.zone"))
-    assert note.used and note.pruned >= 1 and told.files_read <= 2
+    explanation = table.scan("address.geo.zone = 81").explain()
+    note = next(
+        note for note in explanation.indexes if note.index.startswith("bloom/1(address.geo.zone")
+    )
+    assert note.used and note.pruned >= 1 and explanation.files_read <= 2
     assert table.scan("address.geo.zone = 81").to_arrow()["id"].to_pylist() == [11]
 
 
@@ -178,6 +180,6 @@ def test_a_bloom_filter_of_a_field_prunes_where_bounds_cannot():
         ("address.geo,city", {"id", "address.geo.lat", "address.geo.zone", "city"}),
     ],
 )
-def test_statistics_can_be_chosen_by_path_or_by_struct(names, columns):
-    table = _clusters(**{"mdt.column.stats.columns": names})
+def test_columns_of_statistics_can_be_chosen_by_field_path_or_struct(names, columns):
+    table = _clustered_table(**{"mdt.column.stats.columns": names})
     assert set(table.metadata.newest().stats["column"].to_pylist()) == columns

@@ -1,4 +1,4 @@
-"""Positions that are worked out for shards, then cut, are those of their files."""
+"""Positions computed per shard and then split by file are the positions within each file."""
 
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ SCHEMA = columns("id string, city string, n int64, m int64")
 
 @st.composite
 def shard_rows(draw):
-    """Some files of some shards; those between them have left, or are not asked."""
+    """Draw some files of some shards. Files in between are deleted, or are not requested."""
     shards, files, first, rows, start = [], [], [], [], [0]
     number = 0
     for shard in range(draw(st.integers(0, 4))):
@@ -38,77 +38,83 @@ def shard_rows(draw):
         if len(files) > start[-1]:
             shards.append(shard)
             start.append(len(files))
-    return ShardRows(*(np.array(one, np.int64) for one in (shards, files, start, first, rows)))
+    return ShardRows(
+        *(np.array(numbers, np.int64) for numbers in (shards, files, start, first, rows))
+    )
 
 
-def in_shard(asked, file, positions):
-    return BitMap(int(asked.first[file]) + p for p in positions)
+def in_shard(requested_files, file, positions):
+    return BitMap(int(requested_files.first[file]) + p for p in positions)
 
 
 @given(shard_rows(), st.data())
-def test_every_file_gets_its_own_positions_back(asked, data):
-    wanted, answers = {}, []
-    for start, end in pairwise(asked.start.tolist()):
+def test_positions_of_a_shard_are_split_into_the_positions_of_each_file(requested_files, data):
+    expected, answers = {}, []
+    for start, end in pairwise(requested_files.start.tolist()):
         if data.draw(st.booleans()):
             answers.append(None)
             continue
-        # rows of files that nobody asks about, then those of the files
+        # rows of files that are not requested, then those of the files
         answer = BitMap(data.draw(st.sets(st.integers(0, 60))))
         for n in range(start, end):
-            rows = int(asked.rows[n])
+            rows = int(requested_files.rows[n])
             own = BitMap(data.draw(st.sets(st.integers(0, rows - 1))))
-            answer -= in_shard(asked, n, range(rows))
-            answer |= in_shard(asked, n, own)
-            wanted[int(asked.files[n])] = own
+            answer -= in_shard(requested_files, n, range(rows))
+            answer |= in_shard(requested_files, n, own)
+            expected[int(requested_files.files[n])] = own
         answers.append(answer)
-    assert dict(asked.of_files(answers)) == {file: rows for file, rows in wanted.items() if rows}
-    alive = [file not in wanted or bool(wanted[file]) for file in asked.files.tolist()]
-    assert asked.alive(answers).tolist() == alive
+    assert dict(requested_files.of_files(answers)) == {
+        file: rows for file, rows in expected.items() if rows
+    }
+    may_match = [
+        file not in expected or bool(expected[file]) for file in requested_files.files.tolist()
+    ]
+    assert requested_files.alive(answers).tolist() == may_match
 
 
 @given(shard_rows(), st.data())
-def test_what_matters_in_a_shard_are_the_rows_of_its_files_as_far_as_they_are_not_known(
-    asked, data
+def test_relevant_rows_of_a_shard_are_its_requested_files_or_their_known_positions(
+    requested_files, data
 ):
-    of_file = dict(zip(asked.files.tolist(), asked.rows.tolist(), strict=True))
+    of_file = dict(zip(requested_files.files.tolist(), requested_files.rows.tolist(), strict=True))
     known = {
         file: BitMap(data.draw(st.sets(st.integers(0, rows - 1))))
         for file, rows in of_file.items()
         if data.draw(st.booleans())
     }
-    within = asked.within(known)
-    for rows, (start, end) in zip(within, pairwise(asked.start.tolist()), strict=True):
-        files = asked.files[start:end].tolist()
+    within = requested_files.within(known)
+    for rows, (start, end) in zip(within, pairwise(requested_files.start.tolist()), strict=True):
+        files = requested_files.files[start:end].tolist()
         if rows is None:
             assert len(files) == 1 and files[0] not in known
             continue
         expected = BitMap()
         for n, file in enumerate(files, start):
-            expected |= in_shard(asked, n, known.get(file, range(of_file[file])))
+            expected |= in_shard(requested_files, n, known.get(file, range(of_file[file])))
         assert rows == expected
 
 
-def test_whoever_knows_something_first_answers_and_the_others_are_asked_about_the_rest():
-    told = []
+def test_each_function_gets_only_the_shards_that_earlier_ones_left_unanswered():
+    requests = []
 
-    def knows_odd_ones(left):
-        told.append(left)
-        return [BitMap([at]) if at % 2 else None for at in left]
+    def answer_odd_shards(shards):
+        requests.append(shards)
+        return [BitMap([at]) if at % 2 else None for at in shards]
 
-    def knows_all(left):
-        told.append(left)
-        return [BitMap() for _ in left]
+    def answer_all_shards(shards):
+        requests.append(shards)
+        return [BitMap() for _ in shards]
 
-    found = first_answers(3, [knows_odd_ones, knows_all, knows_odd_ones])
-    assert found == [BitMap(), BitMap([1]), BitMap()]
-    assert told == [[0, 1, 2], [0, 2]]
+    answers = first_answers(3, [answer_odd_shards, answer_all_shards, answer_odd_shards])
+    assert answers == [BitMap(), BitMap([1]), BitMap()]
+    assert requests == [[0, 1, 2], [0, 2]]
 
 
 def rows(numbers, step=1):
-    found = [
+    records = [
         {"id": f"k{i}", "city": f"c{i % 4}", "n": i * step % 7, "m": i * step % 5} for i in numbers
     ]
-    return pa.Table.from_pylist(found, schema=SCHEMA)
+    return pa.Table.from_pylist(records, schema=SCHEMA)
 
 
 @pytest.fixture
@@ -125,19 +131,19 @@ def keys(table, where):
     return set(table.scan(where).to_arrow()["id"].to_pylist())
 
 
-def test_indexes_that_were_built_one_after_the_other_answer_together(table, monkeypatch):
+def test_indexes_built_one_after_the_other_are_combined_in_one_filter(table, monkeypatch):
     table.create_index("bitmap(m)")
     plain, summaries = BitmapIndex.rows_within, []
 
-    def seen(self, found, *rest):
-        summaries.extend(found)
-        return plain(self, found, *rest)
+    def record_summaries(self, batch, *rest):
+        summaries.extend(batch)
+        return plain(self, batch, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(BitmapIndex, "rows_within", seen)
+        patched.setattr(BitmapIndex, "rows_within", record_summaries)
         expected = {f"k{i}" for i in range(120) if i % 7 == 3 and i % 5 == 2}
         assert keys(table, "n = 3 and m = 2") == expected
-    assert len(summaries) == 2, "both were made of the same files in one order"
+    assert len(summaries) == 2, "each index has one summary, of the same files in one order"
     assert len(table.snapshot().shards) == 1
     table.drop_index("bitmap(m)")
     table.upsert(rows(range(0, 120, 4), 3))
@@ -155,11 +161,11 @@ def test_indexes_that_were_built_one_after_the_other_answer_together(table, monk
 
 
 @pytest.mark.parametrize("value", [-1, 2**20 + 1, 2**32, 2**63 - 1, 0])
-def test_a_checkpoint_that_says_impossible_positions_is_corrupt(value, table, monkeypatch):
+def test_a_checkpoint_with_impossible_positions_is_corrupt(value, table, monkeypatch):
     plain = metadata.to_checkpoint
 
-    def forged(*given):
-        columns = plain(*given)
+    def forged(*arguments):
+        columns = plain(*arguments)
         first = columns["files/first_row"].table.column(0).to_pylist()
         rows = pa.array([*first[:-1], value], "int64")
         return columns | {"files/first_row": Column(pa.table({"first_row": rows}))}

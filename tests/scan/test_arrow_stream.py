@@ -1,5 +1,5 @@
-"""A scan is an Arrow stream: whoever speaks the protocol reads it, in pieces, as often as he
-likes.
+"""A scan is an Arrow stream. Any library with the protocol can read it, in batches and several
+times.
 """
 
 import gc
@@ -40,11 +40,11 @@ def table():
 
 
 def duckdb_rows(scan, clauses=""):
-    """Return what duckdb makes of ``scan``, which it finds among the local variables."""
+    """Return the rows that duckdb reads from ``scan``, which it finds as a local variable."""
     return duckdb.sql(f"from scan {clauses}").fetchall()
 
 
-def test_arrow_duckdb_and_polars_read_a_scan_as_it_is(table):
+def test_arrow_duckdb_and_polars_read_the_rows_of_a_scan(table):
     scan = table.scan("ts >= 300 and ts < 320")
     rows = scan.to_arrow()
     assert rows.num_rows == 20
@@ -60,19 +60,19 @@ def test_arrow_duckdb_and_polars_read_a_scan_as_it_is(table):
         ),
         "batches": pa.Table.from_batches(scan),
     }
-    for name, found in readers.items():
-        assert bag(found) == bag(rows), name
+    for name, read_rows in readers.items():
+        assert bag(read_rows) == bag(rows), name
     assert len(pl.from_arrow(scan)) == 20
     assert duckdb.sql("select sum(ts) from scan where ts < 302").fetchall() == [(601,)]
 
 
-def test_an_order_and_a_limit_reach_the_reader(table):
+def test_other_readers_get_the_order_and_limit_of_a_scan(table):
     scan = table.scan(order_by="ts desc", limit=3, columns=["ts"])
-    for found in (pl.DataFrame(scan)["ts"], duckdb.sql("from scan").fetchnumpy()["ts"]):
-        assert list(found) == [999, 998, 997]
+    for values in (pl.DataFrame(scan)["ts"], duckdb.sql("from scan").fetchnumpy()["ts"]):
+        assert list(values) == [999, 998, 997]
 
 
-def test_every_type_passes_through_the_stream_with_its_schema():
+def test_all_types_and_the_schema_pass_through_the_stream():
     table = mdt.create(MemoryStorage(), EVERY_TYPE, ["id"])
     empty = table.scan()
     assert pa.schema(empty) == table.schema and pa.table(empty).equals(table.schema.empty_table())
@@ -85,7 +85,7 @@ def test_every_type_passes_through_the_stream_with_its_schema():
     assert pa.table(table.scan(columns=names)).column_names == names
 
 
-def test_a_schema_may_be_asked_for_that_the_rows_can_be_cast_to(table):
+def test_a_stream_is_cast_to_a_compatible_requested_schema_and_refuses_others(table):
     scan = table.scan(columns=["ts"], limit=2)
     wider = columns("ts float64")
     assert pa.table(scan, schema=wider).schema == wider
@@ -93,35 +93,35 @@ def test_a_schema_may_be_asked_for_that_the_rows_can_be_cast_to(table):
         pa.table(scan, schema=columns("another int64, ts int64"))
 
 
-def test_the_stream_reads_as_it_is_read_and_ends_its_threads_when_it_is_closed():
+def test_a_stream_reads_only_ahead_of_its_reader_and_ends_its_threads_when_closed():
     storage = Watched()
     files_by_time(storage, files=60, rows=3000)
     table = mdt.open(storage, {"mdt.reader.threads": 2})
     storage.seen.clear()
     before = set(threading.enumerate())
 
-    def started():
-        """Return the threads that run besides: those of other tests' storages may end meanwhile."""
+    def new_threads():
+        """Return the threads started since. Threads of other tests' storages may end meanwhile."""
         gc.collect()
         return set(threading.enumerate()) - before
 
     reader = pa.RecordBatchReader.from_stream(table.scan())
-    assert reader.read_next_batch().num_rows and started()
+    assert reader.read_next_batch().num_rows and new_threads()
     assert len(storage.seen) < 20, "the whole table was read for the first batch"
     reader.close()
     del reader
-    assert not started()
+    assert not new_threads()
     batches = iter(table.scan())
     next(batches)
     batches.close()
-    assert not started()
+    assert not new_threads()
     storage.seen.clear()
     assert len(duckdb_rows(table.scan(), "limit 3")) == 3
-    assert not [thread for thread in started() if thread.name.startswith("ThreadPool")]
+    assert not [thread for thread in new_threads() if thread.name.startswith("ThreadPool")]
     assert len(storage.seen) < 30
 
 
-def test_an_error_while_rows_are_read_is_ours_in_python_and_told_by_others(tmp_path):
+def test_an_error_while_reading_is_ours_in_python_and_has_our_message_in_duckdb(tmp_path):
     table = mdt.create(tmp_path / "t", columns("id int64, x int64"), ["id"])
     table.bulk_insert(pa.table({"id": range(100_000), "x": range(100_000)}))
     [file] = (tmp_path / "t").glob("*.parquet")
@@ -141,19 +141,19 @@ def test_an_error_while_rows_are_read_is_ours_in_python_and_told_by_others(tmp_p
         duckdb_rows(scan)
 
 
-def test_an_error_after_the_first_rows_is_told_by_others(table):
-    class Breaks(mdt.query.Scan):
+def test_an_error_after_the_first_rows_has_our_message_in_other_libraries(table):
+    class FailingScan(mdt.query.Scan):
         def to_batches(self):
             yield from super().to_batches()
             raise Corrupt("broken off")
 
-    scan = Breaks(table.metadata, table.snapshot(), None, None, table.options)
+    scan = FailingScan(table.metadata, table.snapshot(), None, None, table.options)
     for read, kind in ((pa.table, pa.ArrowException), (pl.DataFrame, pl.exceptions.ComputeError)):
         with pytest.raises(kind, match="broken off"):
             read(scan)
 
 
-def test_a_state_that_was_cleaned_is_expired_through_an_arrow_stream(tmp_path):
+def test_reading_a_cleaned_snapshot_through_an_arrow_stream_raises_expired(tmp_path):
     table = mdt.create(tmp_path / "t", columns("id int64"), ["id"])
     for _ in range(4):
         table.insert_overwrite_table(pa.table({"id": range(10)}))
@@ -164,7 +164,7 @@ def test_a_state_that_was_cleaned_is_expired_through_an_arrow_stream(tmp_path):
             read(stream)
 
 
-def test_a_scan_has_no_length_because_counting_is_reading(table):
+def test_a_scan_has_no_length_and_is_always_true(table):
     scan = table.scan("ts < 5")
     with pytest.raises(TypeError):
         len(scan)

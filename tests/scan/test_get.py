@@ -1,5 +1,5 @@
-"""Rows by record key: the same as a full scan would find, in the order of the keys, whatever form
-the keys have.
+"""Rows by record key: the rows of a full scan, in the order of the keys, for keys in every
+form.
 """
 
 from datetime import date
@@ -24,8 +24,8 @@ def rows(numbers, ts):
     return pa.table([ids, cities, [ts] * len(ids), [i + ts / 10 for i in numbers]], schema=SCHEMA)
 
 
-def life(table_type="MERGE_ON_READ", key_index="record", storage=None, **settings):
-    """Return a table with base files, updated, deleted and returned keys."""
+def table_with_history(table_type="MERGE_ON_READ", key_index="record", storage=None, **settings):
+    """Return a table with base files and updated, deleted and re-inserted keys."""
     table = mdt.create(
         storage or MemoryStorage(),
         SCHEMA,
@@ -45,63 +45,63 @@ def life(table_type="MERGE_ON_READ", key_index="record", storage=None, **setting
 
 @pytest.fixture(scope="module")
 def table():
-    return life()
+    return table_with_history()
 
 
 @pytest.fixture(scope="module")
 def partitioned():
-    return life(partition_by=["city"])
+    return table_with_history(partition_by=["city"])
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
 @pytest.mark.parametrize("partition_by", [[], ["city"]])
-def test_get_returns_what_a_scan_finds_in_the_order_of_the_keys(
+def test_get_returns_the_rows_of_a_scan_in_the_order_of_the_keys(
     table_type, key_index, partition_by
 ):
-    table = life(table_type, key_index, partition_by=partition_by)
-    truth = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
-    assert len(truth) == 3000 - 300 + 30
-    asked = [f"k{i:05}" for i in np.random.default_rng(1).integers(0, 3300, 500)]
-    expected = [truth.get(key, dict.fromkeys(SCHEMA.names)) for key in asked]
-    assert table.get(asked).to_pylist() == expected
-    known = [truth[key] for key in asked if key in truth]
-    assert table.get(asked, missing="skip").to_pylist() == known
-    assert [table.get(key) for key in asked[:20]] == [truth.get(key) for key in asked[:20]]
+    table = table_with_history(table_type, key_index, partition_by=partition_by)
+    row_by_key = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+    assert len(row_by_key) == 3000 - 300 + 30
+    keys = [f"k{i:05}" for i in np.random.default_rng(1).integers(0, 3300, 500)]
+    expected = [row_by_key.get(key, dict.fromkeys(SCHEMA.names)) for key in keys]
+    assert table.get(keys).to_pylist() == expected
+    existing_rows = [row_by_key[key] for key in keys if key in row_by_key]
+    assert table.get(keys, missing="skip").to_pylist() == existing_rows
+    assert [table.get(key) for key in keys[:20]] == [row_by_key.get(key) for key in keys[:20]]
     table.compact()
-    assert table.get(asked).to_pylist() == expected
+    assert table.get(keys).to_pylist() == expected
 
 
-ASKED = ["k00007", "k02999", "k00001"]
+KEYS = ["k00007", "k02999", "k00001"]
 
 
 @pytest.mark.parametrize(
     "form",
     [
-        tuple(ASKED),
-        np.array(ASKED),
-        pa.array(ASKED),
-        pa.chunked_array([ASKED[:1], ASKED[1:]]),
-        pa.array(ASKED, "large_string"),
-        pa.array(ASKED).dictionary_encode(),
-        {"id": ASKED},
-        pa.table({"id": ASKED, "other": [1, 2, 3]}),
-        [{"id": key} for key in ASKED],
-        pa.table({"id": ASKED, "city": ["y", "y", "y"]}),
-        pa.record_batch({"id": ASKED}),
+        tuple(KEYS),
+        np.array(KEYS),
+        pa.array(KEYS),
+        pa.chunked_array([KEYS[:1], KEYS[1:]]),
+        pa.array(KEYS, "large_string"),
+        pa.array(KEYS).dictionary_encode(),
+        {"id": KEYS},
+        pa.table({"id": KEYS, "other": [1, 2, 3]}),
+        [{"id": key} for key in KEYS],
+        pa.table({"id": KEYS, "city": ["y", "y", "y"]}),
+        pa.record_batch({"id": KEYS}),
     ],
     ids=range(11),
 )
-def test_keys_may_have_any_form_that_arrow_or_python_has(partitioned, form):
-    found = partitioned.get(form)
-    assert found["id"].to_pylist() == ASKED and found.equals(partitioned.get(ASKED))
+def test_keys_are_accepted_in_every_form_of_arrow_and_python(partitioned, form):
+    rows_of_keys = partitioned.get(form)
+    assert rows_of_keys["id"].to_pylist() == KEYS and rows_of_keys.equals(partitioned.get(KEYS))
 
 
-def test_one_key_no_key_and_the_same_key_twice_may_be_asked_for(partitioned):
+def test_get_accepts_one_key_no_keys_sets_and_repeated_keys(partitioned):
     row = partitioned.get("k00007")
     assert partitioned.get({"id": "k00007", "city": "y"}) == row
     assert partitioned.get({"id": "k00007", "city": "x"}) is None
-    assert partitioned.get(set(ASKED)).num_rows == 3 and partitioned.get([]).num_rows == 0
+    assert partitioned.get(set(KEYS)).num_rows == 3 and partitioned.get([]).num_rows == 0
     assert partitioned.get(["k00007", "k00007"]).to_pylist() == [row, row]
 
 
@@ -122,21 +122,21 @@ def test_one_key_no_key_and_the_same_key_twice_may_be_asked_for(partitioned):
         ),
     ],
 )
-def test_columns_are_chosen_twice_if_asked_for_and_meta_columns_too(table, keys, columns, expected):
-    found = table.get(keys, columns=columns)
-    if isinstance(found, pa.Table):
-        found = [
+def test_get_returns_columns_as_often_as_requested_and_meta_columns(table, keys, columns, expected):
+    result = table.get(keys, columns=columns)
+    if isinstance(result, pa.Table):
+        result = [
             [name, column.to_pylist()]
-            for name, column in zip(found.column_names, found.columns, strict=True)
+            for name, column in zip(result.column_names, result.columns, strict=True)
         ]
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.parametrize(
     ("column", "hint"),
     [("fair", "did you mean fare"), ("FAIR", "did you mean fare"), ("x", "columns: id, ")],
 )
-def test_a_column_that_does_not_exist_is_refused_with_those_that_do(table, column, hint):
+def test_an_unknown_column_is_refused_with_the_existing_ones(table, column, hint):
     with pytest.raises(Invalid, match=f"there is no column '{column}'\n  hint: {hint}"):
         table.get("k00007", columns=[column])
 
@@ -153,7 +153,9 @@ def test_a_column_that_does_not_exist_is_refused_with_those_that_do(table, colum
         ("nobody", "fine", "missing='fine' is not supported"),
     ],
 )
-def test_a_missing_key_is_said_clearly(table, keys, missing, why):
+def test_a_missing_key_and_an_unknown_value_of_missing_raise_clear_errors(
+    table, keys, missing, why
+):
     with pytest.raises(Invalid, match=why):
         table.get(keys, missing=missing)
 
@@ -178,39 +180,43 @@ def test_a_missing_key_is_said_clearly(table, keys, missing, why):
     ],
     ids=range(14),
 )
-def test_what_is_no_key_is_refused(table, wrong):
+def test_invalid_keys_are_refused(table, wrong):
     with pytest.raises(Invalid):
         table.get(wrong)
 
 
 def test_keys_are_found_without_page_maps():
     storage = MemoryStorage()
-    table = life(storage=storage)
-    expected = table.get(ASKED)
+    table = table_with_history(storage=storage)
+    expected = table.get(KEYS)
     files = table.snapshot().files
-    places = (files.column(name).to_pylist() for name in ("key_map_path", "page_map_offset"))
-    for path, offset in {place for place in zip(*places, strict=True) if place[1] is not None}:
+    ranges = (files.column(name).to_pylist() for name in ("key_map_path", "page_map_offset"))
+    for path, offset in {
+        range_of_map for range_of_map in zip(*ranges, strict=True) if range_of_map[1] is not None
+    }:
         assert paths.PRIVATE in path
-        whole = bytearray(storage.read(path))
-        whole[offset] ^= 1
-        storage.replace(path, bytes(whole))
-    assert mdt.open(storage).get(ASKED).equals(expected)
+        damaged = bytearray(storage.read(path))
+        damaged[offset] ^= 1
+        storage.replace(path, bytes(damaged))
+    assert mdt.open(storage).get(KEYS).equals(expected)
 
 
-def test_a_key_of_several_partitions_needs_its_partition():
+def test_a_key_in_several_partitions_needs_its_partition():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="ts", partition_by=["city"])
-    both = pa.table([["a", "a", "b"], ["x", "y", "x"], [1, 1, 1], [1.0, 2.0, 3.0]], schema=SCHEMA)
-    table.upsert(both)
+    rows_with_repeated_key = pa.table(
+        [["a", "a", "b"], ["x", "y", "x"], [1, 1, 1], [1.0, 2.0, 3.0]], schema=SCHEMA
+    )
+    table.upsert(rows_with_repeated_key)
     with pytest.raises(Invalid, match="1 keys exist in several partitions: 'a'"):
         table.get(["b", "a"])
     with pytest.raises(Invalid, match="key 1 has no partition, but other keys have one"):
         table.get([{"id": "a", "city": "y"}, {"id": "b"}])
     assert table.get({"id": "a", "city": "y"}) == {"id": "a", "city": "y", "ts": 1, "fare": 2.0}
-    found = table.get(pa.table({"id": ["a", "b", "a", "b"], "city": ["y", "x", "x", "y"]}))
-    assert found["fare"].to_pylist() == [2.0, 3.0, 1.0, None]
+    read_rows = table.get(pa.table({"id": ["a", "b", "a", "b"], "city": ["y", "x", "x", "y"]}))
+    assert read_rows["fare"].to_pylist() == [2.0, 3.0, 1.0, None]
 
 
-def test_keys_of_several_columns_and_of_other_types():
+def test_composite_keys_are_accepted_as_tuples_dicts_and_tables():
     days = [date(2026, 1, 1 + i % 9) for i in range(90)]
     data = pa.table({"day": days, "n": range(90), "v": [f"v{i}" for i in range(90)]})
     table = mdt.create(MemoryStorage(), data.schema, key=["day", "n"])
@@ -225,13 +231,13 @@ def test_keys_of_several_columns_and_of_other_types():
             table.get(wrong)
 
 
-def test_nested_columns_are_read_with_the_row_groups_that_hold_them():
+def test_get_returns_nested_columns():
     rows = [{"id": i, "tags": [f"t{i}"], "at": {"x": i / 2}} for i in range(5000)]
     data = pa.Table.from_pylist(rows)
     options = {"mdt.row.group.rows": 1000}
     table = mdt.create(MemoryStorage(), data.schema, key=["id"], options=options)
     table.bulk_insert(data)
-    nothing = dict.fromkeys(("id", "tags", "at"))
-    asked = [4999, 7, 2500, 9999, 7]
-    expected = [nothing if i == 9999 else rows[i] for i in asked]
-    assert table.get(asked).to_pylist() == expected
+    missing_row = dict.fromkeys(("id", "tags", "at"))
+    keys = [4999, 7, 2500, 9999, 7]
+    expected = [missing_row if i == 9999 else rows[i] for i in keys]
+    assert table.get(keys).to_pylist() == expected

@@ -1,5 +1,5 @@
-"""Few rows of a table with structs, lists and maps are read by pages, but for those of files of
-older writers; the rows are those of a full scan.
+"""Single rows of a table with structs, lists and maps are read by pages, except from files of older
+writers. The rows are those of a full scan.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 
 
 def rows(numbers, ts=1):
-    found = [
+    records = [
         {
             "id": f"k{i:05}",
             "ts": ts,
@@ -39,18 +39,18 @@ def rows(numbers, ts=1):
         }
         for i in numbers
     ]
-    for i, row in zip(numbers, found, strict=True):
+    for i, row in zip(numbers, records, strict=True):
         if i % 5 == 0:
             row["geo"]["near"] = None
         if i % 7 == 0:
             row["geo"] = None
         if i % 11 == 0:
             row["tags"] = None
-    return pa.Table.from_pylist(found, schema=SCHEMA)
+    return pa.Table.from_pylist(records, schema=SCHEMA)
 
 
-def filled(storage):
-    """Return a table of a base file of five row groups, a log file over it, and deleted rows."""
+def create_filled_table(storage):
+    """Return a table with a base file of five row groups, a log file over it, and deleted rows."""
     options = {"mdt.row.group.rows": 2000, "mdt.page.bytes": 512}
     table = mdt.create(
         storage, SCHEMA, ["id"], ordering="ts", indexes=["bitmap(city)"], options=options
@@ -63,41 +63,41 @@ def filled(storage):
 
 @pytest.fixture
 def by_row_groups(monkeypatch):
-    """Return a list to which each read of row groups adds its columns and row groups."""
-    found = []
+    """Return a list that receives the columns and row groups of each read by row groups."""
+    reads = []
 
-    def seen(*args, row_groups=None, **more):
-        found.append((tuple(args[3].names), row_groups and tuple(row_groups)))
+    def record_read(*args, row_groups=None, **more):
+        reads.append((tuple(args[3].names), row_groups and tuple(row_groups)))
         return read_columns(*args, row_groups=row_groups, **more)
 
-    monkeypatch.setattr(scan, "read_columns", seen)
-    return found
+    monkeypatch.setattr(scan, "read_columns", record_read)
+    return reads
 
 
 @pytest.fixture
 def older_writer():
-    """Let page maps be written as older writers wrote them, without nested columns."""
+    """Write page maps as older writers did, without nested columns."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(page_map, "encode_file", partial(page_map.encode_file, nested=False))
         yield
 
 
 def assert_few_rows_are_right(table, seed):
-    everything = table.scan().to_arrow()
-    drawn = np.random.default_rng(seed).integers(0, N, 30).tolist()
-    keys = [f"k{i:05}" for i in sorted({0, 100, 119, 2989, 2990, 3009, 8999, *drawn})]
-    some = everything.filter(pa.compute.is_in(everything["id"], pa.array(keys)))
+    all_rows = table.scan().to_arrow()
+    random_numbers = np.random.default_rng(seed).integers(0, N, 30).tolist()
+    keys = [f"k{i:05}" for i in sorted({0, 100, 119, 2989, 2990, 3009, 8999, *random_numbers})]
+    rows_of_keys = all_rows.filter(pa.compute.is_in(all_rows["id"], pa.array(keys)))
     for names in (SCHEMA.names, ["id", "geo"], ["tags", "id"], ["id", "city"]):
-        found = table.scan([("id", "in", tuple(keys))], columns=names).to_arrow()
-        assert bag(found) == bag(some.select(names))
-    expected = {row["id"]: row for row in some.to_pylist()}
+        read_rows = table.scan([("id", "in", tuple(keys))], columns=names).to_arrow()
+        assert bag(read_rows) == bag(rows_of_keys.select(names))
+    expected = {row["id"]: row for row in rows_of_keys.to_pylist()}
     assert [table.get(key) for key in keys] == [expected.get(key) for key in keys]
-    in_town = everything.filter(pa.compute.equal(everything["city"], "c17"))
+    in_town = all_rows.filter(pa.compute.equal(all_rows["city"], "c17"))
     assert bag(table.scan("city = 'c17'").to_arrow()) == bag(in_town)
 
 
-def test_few_rows_with_nested_columns_are_read_without_row_groups(by_row_groups):
-    table = filled(MemoryStorage())
+def test_single_rows_with_nested_columns_are_read_without_row_groups(by_row_groups):
+    table = create_filled_table(MemoryStorage())
     for key in ("k02995", "k08999"):
         assert table.get(key)["id"] == key
     assert table.scan("city = 'c17'").count() == 9
@@ -106,8 +106,8 @@ def test_few_rows_with_nested_columns_are_read_without_row_groups(by_row_groups)
 
 
 @pytest.mark.usefixtures("older_writer")
-def test_of_files_of_older_writers_rows_with_nested_columns_are_read_by_row_groups(by_row_groups):
-    table = filled(MemoryStorage())
+def test_rows_with_nested_columns_in_files_of_older_writers_are_read_by_row_groups(by_row_groups):
+    table = create_filled_table(MemoryStorage())
     assert table.get("k08999")["id"] == "k08999"
     [(names, row_groups)] = by_row_groups
     assert sorted(names) == sorted(SCHEMA.names) and row_groups == (4,)
@@ -117,10 +117,10 @@ def test_of_files_of_older_writers_rows_with_nested_columns_are_read_by_row_grou
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["new page maps", "older page maps"])
-def test_fields_that_were_added_to_a_struct_later_are_read_by_pages_of_older_files(is_old, request):
+def test_nested_fields_added_later_are_null_in_rows_read_by_pages_of_older_files(is_old, request):
     if is_old:
         request.getfixturevalue("older_writer")
-    table = filled(MemoryStorage())
+    table = create_filled_table(MemoryStorage())
     table.alter(
         add={"geo.height": pa.float32(), "geo.near.element.name": pa.string()},
         widen={"tags.value": pa.float64()},
@@ -133,17 +133,19 @@ def test_fields_that_were_added_to_a_struct_later_are_read_by_pages_of_older_fil
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["new page maps", "older page maps"])
-def test_page_maps_pass_the_check_and_are_put_back_as_they_were(is_old, monkeypatch):
-    storage, now = MemoryStorage(), page_map.encode_file
+def test_page_maps_of_both_kinds_pass_the_check_and_are_repaired_to_the_same_bytes(
+    is_old, monkeypatch
+):
+    storage, encode_file = MemoryStorage(), page_map.encode_file
     with monkeypatch.context() as patched:
         if is_old:
-            patched.setattr(page_map, "encode_file", partial(now, nested=False))
-        table = filled(storage)
+            patched.setattr(page_map, "encode_file", partial(encode_file, nested=False))
+        table = create_filled_table(storage)
     assert table.check().ok
     stored = table.snapshot().segment(0).page_map
-    good = storage.read(stored.path)
+    original = storage.read(stored.path)
     end = stored.offset + stored.length
-    storage.replace(stored.path, good[: stored.offset] + bytes(stored.length) + good[end:])
+    storage.replace(stored.path, original[: stored.offset] + bytes(stored.length) + original[end:])
     assert_few_rows_are_right(mdt.open(storage), 4)
     mdt.open(storage).repair()
-    assert storage.read(stored.path) == good
+    assert storage.read(stored.path) == original

@@ -1,5 +1,5 @@
-"""Tables are read page by page where few rows are wanted, with the rows of a full scan, however
-damaged the page maps.
+"""Scans of few rows read single pages and return the rows of a full scan, even if page maps are
+damaged or missing.
 """
 
 import struct
@@ -44,12 +44,12 @@ def rows(first, last, ts):
 
 
 def table_in(storage, **options):
-    """Return a table of two base files, log files over both, and deleted rows; its files are of two
-    codecs.
+    """Return a table with two base files of different compression, log files over both, and deleted
+    rows.
     """
-    more = {f"mdt.{name.replace('_', '.')}": value for name, value in options.items()}
+    settings = {f"mdt.{name.replace('_', '.')}": value for name, value in options.items()}
     table = mdt.create(
-        storage, SCHEMA, ["id"], ordering="ts", options={"mdt.row.group.rows": 2000, **more}
+        storage, SCHEMA, ["id"], ordering="ts", options={"mdt.row.group.rows": 2000, **settings}
     )
     table.bulk_insert(rows(0, 6000, 1))
     mdt.open(storage, {"mdt.compression": "zstd"}).bulk_insert(rows(6000, 9000, 1))
@@ -59,13 +59,13 @@ def table_in(storage, **options):
     return table
 
 
-def full(scan):
+def rows_by_id(scan):
     return scan.to_arrow().sort_by("id")
 
 
-def by_positions(metadata, wanted, names):
-    """Return live rows at positions of segments, and the tasks they took."""
-    scans = tuple(SegmentScan(i, None, positions) for i, positions in wanted.items())
+def by_positions(metadata, positions_by_file, names):
+    """Return the live rows at positions of segments, and the tasks that read them."""
+    scans = tuple(SegmentScan(i, None, positions) for i, positions in positions_by_file.items())
     plan = ScanPlan(metadata.newest(), None, scans, ())
     schema = pa.schema([SCHEMA.field(name) for name in names])
     tables = scan.read(metadata, plan, names, threads=2)
@@ -84,20 +84,25 @@ def test_rows_at_positions_are_those_of_a_full_scan(storage, page_bytes):
     snapshot, random = table.snapshot(), np.random.default_rng(5)
     sizes = {i: n for i, n in enumerate(snapshot.rows.tolist()) if n}
     for names in (SCHEMA.names, ["city"]):
-        whole = {i: BitMap(range(n)) for i, n in sizes.items()}
-        everything, _ = by_positions(table.metadata, whole, names)
+        all_positions = {i: BitMap(range(n)) for i, n in sizes.items()}
+        all_rows, _ = by_positions(table.metadata, all_positions, names)
         for size in (1, 5, 300):
-            asked = {i: BitMap(random.integers(0, n + 2, size)) for i, n in sizes.items()}
-            found, tasks = by_positions(table.metadata, asked, names)
-            live = [(p & whole[i]) - (snapshot.vector(i) or BitMap()) for i, p in asked.items()]
-            assert len(found) == sum(map(len, live))
+            positions_by_file = {
+                i: BitMap(random.integers(0, n + 2, size)) for i, n in sizes.items()
+            }
+            read_rows, tasks = by_positions(table.metadata, positions_by_file, names)
+            live = [
+                (p & all_positions[i]) - (snapshot.vector(i) or BitMap())
+                for i, p in positions_by_file.items()
+            ]
+            assert len(read_rows) == sum(map(len, live))
             if size <= 5:
-                parts = [one for task in tasks for one in task.selections]
-                assert sum(len(one.positions) for one in parts) == len(found)
+                selections = [selection for task in tasks for selection in task.selections]
+                assert sum(len(selection.positions) for selection in selections) == len(read_rows)
                 assert all(
                     len({w.page_map.columns for w in task.selections}) == 1 for task in tasks
                 )
-            assert bag(found) <= bag(everything)
+            assert bag(read_rows) <= bag(all_rows)
     assert table.scan().count() == 9000 - 100
 
 
@@ -125,21 +130,21 @@ FEW = ["n < 3", "n = 5 and city = 'c1'", "s.x = 7", "n > 19990 or note = ''", "n
 
 @pytest.mark.parametrize("where", [*FEW, "n >= 10", "city <> 'c2'"])
 @pytest.mark.parametrize("names", [["id", "city", "n", "note"], ["s"], ["n"], ["note", "s", "id"]])
-def test_columns_that_are_not_tested_are_those_of_the_rows_that_match(wide, where, names):
-    table, everything = wide
-    expected = everything.filter(matches(parse_where(where, table.schema), everything))
+def test_a_filter_returns_the_untested_columns_of_the_matching_rows(wide, where, names):
+    table, all_rows = wide
+    expected = all_rows.filter(matches(parse_where(where, table.schema), all_rows))
     assert bag(table.scan(where, columns=names).to_arrow()) == bag(expected.select(names))
 
 
-def test_positions_outside_of_the_row_groups_that_are_left_are_not_read():
+def test_positions_outside_of_the_remaining_row_groups_are_not_read():
     table = table_in(MemoryStorage(), page_bytes=256)
-    asked = SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000]))
-    zoned = ScanPlan(table.snapshot(), None, (asked,), ())
-    (task,) = work.TaskSplitter(table.metadata, zoned, SCHEMA).split(1)
+    segment_scan = SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000]))
+    scan_plan = ScanPlan(table.snapshot(), None, (segment_scan,), ())
+    (task,) = work.TaskSplitter(table.metadata, scan_plan, SCHEMA).split(1)
     assert isinstance(task, work.Rows) and task.selections[0].positions.tolist() == [2000, 3999]
 
 
-def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path):
+def test_a_truncated_or_deleted_file_raises_an_error_instead_of_being_read_by_pages(tmp_path):
     table = table_in(mdt.stores.storage.LocalStorage(tmp_path, durable=False))
     assert table.scan("id = 'k00500'").count() == 1
     name = next(f["name"] for f in table.files().to_pylist() if f["rows"] == 6000)
@@ -153,14 +158,14 @@ def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path):
 
 
 def _page_maps(table):
-    """Return where page maps are, by the number of their file."""
+    """Return the ranges of page maps by file number."""
     snapshot = table.snapshot()
-    found = {i: snapshot.segment(i).page_map for i in snapshot.live_numbers.tolist()}
-    assert all((stored is None) == (snapshot.rows[i] == 0) for i, stored in found.items())
-    return {i: stored for i, stored in found.items() if stored is not None}
+    ranges = {i: snapshot.segment(i).page_map for i in snapshot.live_numbers.tolist()}
+    assert all((stored is None) == (snapshot.rows[i] == 0) for i, stored in ranges.items())
+    return {i: stored for i, stored in ranges.items() if stored is not None}
 
 
-def test_every_flipped_bit_and_truncation_of_a_page_map_is_found():
+def test_every_flipped_bit_and_truncation_of_a_page_map_is_detected():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, ["id"], ordering="ts")
     table.bulk_insert(rows(0, 5, 1))
@@ -181,15 +186,15 @@ def test_every_flipped_bit_and_truncation_of_a_page_map_is_found():
         count("truncations of page maps, all found")
 
 
-def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_its_rows_is_read():
+def test_a_page_map_with_a_changed_byte_and_a_valid_checksum_is_decoded_or_corrupt():
     table = table_in(MemoryStorage())
     file = table.snapshot().segment(0)
     parquet = table.storage.read(file.path, file.block_offset, file.block_length)
-    found = page_map.encode(page_map.build(pa.py_buffer(parquet)))
-    for at, value in product(range(len(found)), (0, 1, 127, 255)):
+    original = page_map.encode(page_map.build(pa.py_buffer(parquet)))
+    for at, value in product(range(len(original)), (0, 1, 127, 255)):
         try:
             page_map.decode(
-                found[:at] + bytes((value,)) + found[at + 1 :], path="p", offset=7
+                original[:at] + bytes((value,)) + original[at + 1 :], path="p", offset=7
             ).check()
         except Corrupt as error:
             assert (error.path, error.offset) == ("p", 7)
@@ -200,45 +205,47 @@ def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_it
             page_map.decode(head, path="p", offset=0)
 
 
-def test_damaged_page_maps_cost_no_rows_and_check_names_them():
+def test_damaged_page_maps_lose_no_rows_and_check_reports_them():
     table = table_in(MemoryStorage())
-    asked = [("id", "in", ("k00001", "k07001", "k03000"))]
-    expected, damaged = full(table.scan(asked)), table.storage.copy()
+    where = [("id", "in", ("k00001", "k07001", "k03000"))]
+    expected, damaged = rows_by_id(table.scan(where)), table.storage.copy()
     stored = _page_maps(table).values()
-    for one in stored:
-        data = bytearray(damaged.read(one.path))
-        data[one.offset + 40] ^= 1
-        damaged.replace(one.path, bytes(data))
-    assert full(mdt.open(damaged).scan(asked)).equals(expected)
-    found = {(problem.path, problem.offset) for problem in mdt.open(damaged).check().problems}
-    assert {(one.path, one.offset) for one in stored} <= found
+    for object_range in stored:
+        data = bytearray(damaged.read(object_range.path))
+        data[object_range.offset + 40] ^= 1
+        damaged.replace(object_range.path, bytes(data))
+    assert rows_by_id(mdt.open(damaged).scan(where)).equals(expected)
+    reported = {(problem.path, problem.offset) for problem in mdt.open(damaged).check().problems}
+    assert {(object_range.path, object_range.offset) for object_range in stored} <= reported
     assert table.check().ok
 
 
-def test_page_maps_that_are_gone_cost_no_rows(monkeypatch):
+def test_missing_page_maps_lose_no_rows(monkeypatch):
     table = table_in(MemoryStorage())
-    asked = [("id", "in", ("k00001", "k07001", "k03000"))]
-    expected, again = full(table.scan(asked)), mdt.open(table.storage)
+    where = [("id", "in", ("k00001", "k07001", "k03000"))]
+    expected, reopened = rows_by_id(table.scan(where)), mdt.open(table.storage)
 
-    def gone(stored):
+    def raise_missing(stored):
         raise Missing("there is no such object", path=stored.path)
 
-    monkeypatch.setattr(again.metadata.objects, "page_map", gone)
-    assert full(again.scan(asked)).equals(expected)
+    monkeypatch.setattr(reopened.metadata.objects, "page_map", raise_missing)
+    assert rows_by_id(reopened.scan(where)).equals(expected)
 
 
-def test_check_compares_page_maps_with_the_files():
+def test_check_compares_page_maps_with_their_files():
     table = table_in(MemoryStorage())
     storage, snapshot = table.storage, table.snapshot()
     stored = _page_maps(table)[0]
     data, end = storage.read(stored.path), stored.offset + stored.length
-    lie = data[stored.offset : end].replace(b"city", b"tyci")
-    storage.replace(stored.path, data[: stored.offset] + lie + data[end:])
+    forged = data[stored.offset : end].replace(b"city", b"tyci")
+    storage.replace(stored.path, data[: stored.offset] + forged + data[end:])
     _, *crcs = snapshot.files.column("page_map_crc").to_pylist()
     task = log_tail.merge(snapshot.additions)
     at = task.files.schema.get_field_index("page_map_crc")
-    crcs = pa.array([zlib.crc32(lie), *crcs], "int64")
-    lying = replace(task, files=task.files.set_column(at, "page_map_crc", crcs))
-    told = replace(snapshot, additions=(lying,), known=Recent(1))
-    texts = [problem.text for problem in check(mdt.open(storage).metadata, told).problems]
+    crcs = pa.array([zlib.crc32(forged), *crcs], "int64")
+    forged_additions = replace(task, files=task.files.set_column(at, "page_map_crc", crcs))
+    forged_snapshot = replace(snapshot, additions=(forged_additions,), known=Recent(1))
+    texts = [
+        problem.text for problem in check(mdt.open(storage).metadata, forged_snapshot).problems
+    ]
     assert f"the page map at {stored.path}:{stored.offset} differs from the file" in texts

@@ -1,4 +1,4 @@
-"""Samples estimate numbers of distinct values from a few row groups."""
+"""Samples: estimates of the number of distinct values from a few row groups."""
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +29,13 @@ def rows(first, count):
 @pytest.fixture(scope="module")
 def metadata():
     options = {"mdt.services.auto": "false", "mdt.small.file.bytes": 0}
-    made = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=options)
+    new_table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=options)
     for part in range(5):
-        made.bulk_insert(rows(part * ROWS, ROWS))
-    return made.metadata
+        new_table.bulk_insert(rows(part * ROWS, ROWS))
+    return new_table.metadata
 
 
-def test_a_table_without_rows_has_no_values():
+def test_a_table_without_rows_has_no_distinct_values():
     metadata = mdt.create(MemoryStorage(), SCHEMA, key=["id"]).metadata
     assert Samples(metadata).distinct(metadata.newest(), "few") == 0
 
@@ -49,13 +49,13 @@ def test_a_table_without_rows_has_no_values():
         ("half", 5 * ROWS / 8, 5 * ROWS / 2),
     ],
 )
-def test_few_values_are_counted_exactly_and_many_within_the_bound_of_the_estimator(
+def test_few_distinct_values_are_counted_exactly_and_many_within_the_bound_of_the_estimator(
     metadata, column, low, high
 ):
     assert low <= Samples(metadata).distinct(metadata.newest(), column) <= high
 
 
-def test_files_are_read_once(metadata, monkeypatch):
+def test_a_sample_of_a_column_is_read_once(metadata, monkeypatch):
     samples, newest = Samples(metadata), metadata.newest()
     first = samples.distinct(newest, "few")
 

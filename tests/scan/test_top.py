@@ -1,5 +1,5 @@
-"""limit and order_by: the first rows are those of a full sort, whatever was not read; ordered
-tables are read in part.
+"""``limit`` and ``order_by``: the first rows are those of a full sort, even though files are
+skipped. Of tables in order, few files are read.
 """
 
 import math
@@ -22,25 +22,25 @@ from mdt import Invalid
 from mdt.stores.storage import MemoryStorage
 
 
-def places(rows, order):
-    """Return what the rows are sorted by, in a form that Python compares as Spark does: None for
-    null.
+def sort_keys(rows, order):
+    """Return the sort keys of the rows in a form that Python compares as Spark does. Null is
+    None.
     """
 
-    def place(value):
+    def comparable(value):
         if isinstance(value, float):
             return math.isnan(value), 0.0 if math.isnan(value) else value
         return value.encode() if isinstance(value, str) else value
 
     columns = [
-        [None if value is None else place(value) for value in rows[name].to_pylist()]
+        [None if value is None else comparable(value) for value in rows[name].to_pylist()]
         for name, _, _ in order
     ]
     return list(zip(*columns, strict=True))
 
 
-def sorted_places(rows, order):
-    """Return the same, sorted by Python's own sort."""
+def sorted_keys(rows, order):
+    """Return the sort keys of the rows, sorted by Python."""
 
     def compare(left, right):
         for a, b, (_, way, nulls) in zip(left, right, order, strict=True):
@@ -50,17 +50,17 @@ def sorted_places(rows, order):
                 return -1 if (a < b) == (way == "asc") else 1
         return 0
 
-    return sorted(places(rows, order), key=cmp_to_key(compare))
+    return sorted(sort_keys(rows, order), key=cmp_to_key(compare))
 
 
 def assert_first(scan, rows, order, limit):
-    """Assert that ``scan`` returns the first rows of ``rows`` in ``order``, each as often as there
-    are.
+    """Assert that ``scan`` returns the first rows of ``rows`` in ``order``, with the right
+    repetitions.
     """
-    found = scan.to_arrow()
-    expected = sorted_places(rows, order)[:limit]
-    assert places(found, order) == expected, f"{order} limit {limit}\n{scan.explain()}"
-    assert not bag(found) - bag(rows), "rows that the table does not have"
+    first_rows = scan.to_arrow()
+    expected = sorted_keys(rows, order)[:limit]
+    assert sort_keys(first_rows, order) == expected, f"{order} limit {limit}\n{scan.explain()}"
+    assert not bag(first_rows) - bag(rows), "rows that the table does not have"
 
 
 @st.composite
@@ -70,7 +70,7 @@ def orders(draw, schema):
     return [(name, draw(ways), draw(nulls)) for name in names]
 
 
-def filtered(table, predicate, **more):
+def scan_with_predicate(table, predicate, **more):
     scan = table.scan(**more)
     scan.predicate = predicate
     return scan
@@ -78,17 +78,22 @@ def filtered(table, predicate, **more):
 
 @given(data=st.data())
 @examples(60, 1500)
-def test_the_first_rows_in_an_order_are_those_of_a_full_sort(data):
+def test_the_first_rows_of_an_order_are_those_of_a_full_sort(data):
     table, rows = data.draw(tables())
     for _ in range(4):
         predicate = data.draw(st.none() | predicates(table.schema, rows))
-        kept = rows if predicate is None else rows.filter(matches(predicate, rows))
+        matching = rows if predicate is None else rows.filter(matches(predicate, rows))
         order, limit = data.draw(orders(table.schema)), data.draw(st.none() | st.integers(0, 12))
-        assert_first(filtered(table, predicate, order_by=order, limit=limit), kept, order, limit)
-        some = filtered(table, predicate, limit=limit)
-        found = some.to_arrow()
-        assert len(found) == some.count() == len(kept[:limit])
-        assert not bag(found) - bag(kept)
+        assert_first(
+            scan_with_predicate(table, predicate, order_by=order, limit=limit),
+            matching,
+            order,
+            limit,
+        )
+        limited = scan_with_predicate(table, predicate, limit=limit)
+        limited_rows = limited.to_arrow()
+        assert len(limited_rows) == limited.count() == len(matching[:limit])
+        assert not bag(limited_rows) - bag(matching)
         count("orders, first rows compared with a full sort")
 
 
@@ -99,11 +104,11 @@ def test_the_first_rows_in_an_order_are_those_of_a_full_sort(data):
         ("ts", "ts", False, 4),
         ("id asc, x", "ts", False, 4),
         ([("ts", "desc"), ("id", "asc")], "ts", True, 4),
-        # Bounds of notes are cut before the place where they differ: every file may hold the best.
+        # Bounds of notes are truncated before they differ, so every file may have the first rows.
         ("note desc", "note", True, 40),
     ],
 )
-def test_the_best_rows_of_an_ordered_table_are_read_from_few_files(order, column, falling, files):
+def test_the_first_rows_of_an_ordered_table_are_read_from_few_files(order, column, falling, files):
     storage = Watched()
     table = files_by_time(storage)
     expected = sorted(table.scan().to_arrow()[column].to_pylist(), reverse=falling)[:10]
@@ -114,7 +119,7 @@ def test_the_best_rows_of_an_ordered_table_are_read_from_few_files(order, column
     assert "known for 40 of 40\n" in str(scan.explain())
 
 
-def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few():
+def test_the_first_rows_are_found_after_a_filter_and_deletes_removed_many():
     storage = Watched()
     table = files_by_time(storage)
     end = 40 * 300 - 1000
@@ -145,7 +150,7 @@ def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few():
         ("ts >= 0", {"limit": 10**40}, 12_000, 40),
     ],
 )
-def test_a_limit_reads_no_more_files_than_it_needs(where, more, rows, files):
+def test_a_limit_reads_no_more_files_than_needed(where, more, rows, files):
     storage = Watched()
     scan = files_by_time(storage).scan(where, **more)
     storage.seen.clear()
@@ -153,9 +158,9 @@ def test_a_limit_reads_no_more_files_than_it_needs(where, more, rows, files):
     assert len(storage.seen) <= files
 
 
-def test_a_plan_tells_what_a_limit_reads():
-    told = files_by_time(MemoryStorage()).scan(limit=10).explain()
-    assert (told.files_read, told.rows_read, told.limit) == (1, 10, 10)
+def test_a_plan_reports_the_files_and_rows_that_a_limit_reads():
+    explanation = files_by_time(MemoryStorage()).scan(limit=10).explain()
+    assert (explanation.files_read, explanation.rows_read, explanation.limit) == (1, 10, 10)
 
 
 @pytest.mark.parametrize(
@@ -170,13 +175,13 @@ def test_a_plan_tells_what_a_limit_reads():
         ("x desc", 2, [6, 5]),
     ],
 )
-def test_nan_nulls_and_zeros_stand_where_spark_puts_them(order_by, limit, expected):
+def test_nan_nulls_and_zeros_are_ordered_as_in_spark(order_by, limit, expected):
     x = pa.array([None, -math.inf, -1.5, -0.0, 0.0, math.inf, math.nan], "float32")
     rows = pa.table({"id": range(7), "x": x})
     table = mdt.create(MemoryStorage(), rows.schema, ["id"])
     table.bulk_insert(rows)
-    found = table.scan(order_by=order_by, limit=limit).to_arrow()
-    assert found["id"].to_pylist() == expected
+    ordered = table.scan(order_by=order_by, limit=limit).to_arrow()
+    assert ordered["id"].to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -190,14 +195,16 @@ def test_nan_nulls_and_zeros_stand_where_spark_puts_them(order_by, limit, expect
         (["id desc", ("id", "asc")], [9, 8, 7, 6]),
     ],
 )
-def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs(order_by, expected):
+def test_rows_are_ordered_by_fields_of_structs_and_columns_that_are_not_returned(
+    order_by, expected
+):
     at = pa.struct({"city": "string", "no": "int32"})
     rows = [{"id": i, "at": {"city": "xyz"[i % 3], "no": -i}, "desc": i % 2} for i in range(9)]
     schema = pa.schema({"id": "int64", "at": at, "desc": "int32"})
     table = mdt.create(MemoryStorage(), schema, ["id"])
     table.bulk_insert(pa.Table.from_pylist([*rows, {"id": 9}], schema))
-    found = table.scan(columns=["id"], order_by=order_by, limit=4).to_arrow()
-    assert found.to_pydict() == {"id": expected}
+    ordered = table.scan(columns=["id"], order_by=order_by, limit=4).to_arrow()
+    assert ordered.to_pydict() == {"id": expected}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +231,7 @@ def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs(orde
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_an_order_that_makes_no_sense_is_refused(order_by, text):
+def test_an_invalid_order_is_refused(order_by, text):
     schema = pa.schema({"id": "int64", "ts": "int64", "tags": pa.list_(pa.string())})
     table = mdt.create(MemoryStorage(), schema, ["id"])
     with pytest.raises(Invalid, match=text) as error:
@@ -233,7 +240,7 @@ def test_an_order_that_makes_no_sense_is_refused(order_by, text):
 
 
 @pytest.mark.parametrize("limit", [-1, True, 2.0, "5", b"1", [1], math.nan, object()])
-def test_a_limit_that_is_no_number_of_rows_is_refused(limit):
+def test_an_invalid_limit_is_refused(limit):
     table = mdt.create(MemoryStorage(), ORDERED, ["id"])
     with pytest.raises(Invalid, match="limit"):
         table.scan(limit=limit)
@@ -242,7 +249,7 @@ def test_a_limit_that_is_no_number_of_rows_is_refused(limit):
 @pytest.mark.parametrize(
     "more", [{}, {"order_by": "ts"}, {"where": "ts > 1"}], ids=["rows", "order", "filter"]
 )
-def test_an_empty_table_has_no_first_rows(more):
+def test_an_empty_table_returns_no_rows_with_a_limit_or_order(more):
     table = mdt.create(MemoryStorage(), ORDERED, ["id"])
     for limit in (3, None):
         assert table.scan(limit=limit, **more).to_arrow().equals(table.schema.empty_table())

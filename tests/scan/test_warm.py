@@ -1,4 +1,4 @@
-"""After warm() the first queries find in memory what later ones find there."""
+"""After ``warm()``, the first queries find everything in memory that later ones would."""
 
 import pyarrow as pa
 import pytest
@@ -13,8 +13,8 @@ SCHEMA = columns("id string, city string, n int64")
 @pytest.fixture
 def table():
     options = {"mdt.max.file.bytes": 70_000}
-    indexed = {"partition_by": ["city"], "key_index": "record", "indexes": ["bitmap(n)"]}
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=options, **indexed)
+    definition = {"partition_by": ["city"], "key_index": "record", "indexes": ["bitmap(n)"]}
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=options, **definition)
     n = range(12_000)
     ids = [f"k{i:05}" for i in n]
     cities = [f"c{i % 2}" for i in n]
@@ -29,7 +29,7 @@ def misses(table):
 
 
 @pytest.mark.parametrize("columns", [None, ["id", "city"]])
-def test_nothing_is_read_twice_after_warm(columns, table):
+def test_queries_after_warm_have_no_cache_misses(columns, table):
     table.warm(columns)
     before = misses(table)
     assert before["key maps"] and before["page maps"]
@@ -39,18 +39,20 @@ def test_nothing_is_read_twice_after_warm(columns, table):
     assert misses(table) == before
 
 
-def test_warming_tells_what_it_has_loaded_and_how_far_it_is(table):
-    told, files = [], len(table.files())
-    found = table.warm(progress=lambda *done: told.append(done))
-    assert (found.seq, found.key_maps, found.page_maps) == (table.snapshot().seq, files, files)
-    assert found.summaries >= 1 and 0 < found.footers < files and found.bytes > 12_000 * 12
-    assert told == sorted(told) and told[-1][0] == told[-1][1] > 2 * files
-    some = mdt.open(table.storage).warm(["n"])
-    assert (some.key_maps, some.page_maps) == (0, files), "the key is not asked for"
-    assert some.bytes < found.bytes
+def test_warm_reports_its_progress_and_what_it_loaded(table):
+    progress, files = [], len(table.files())
+    loaded = table.warm(progress=lambda *done: progress.append(done))
+    assert (loaded.seq, loaded.key_maps, loaded.page_maps) == (table.snapshot().seq, files, files)
+    assert loaded.summaries >= 1 and 0 < loaded.footers < files and loaded.bytes > 12_000 * 12
+    assert progress == sorted(progress) and progress[-1][0] == progress[-1][1] > 2 * files
+    loaded_without_key = mdt.open(table.storage).warm(["n"])
+    assert (loaded_without_key.key_maps, loaded_without_key.page_maps) == (0, files), (
+        "key maps are loaded only for key columns"
+    )
+    assert loaded_without_key.bytes < loaded.bytes
 
 
-def test_an_empty_table_and_one_whose_keys_repeat_are_warmed():
+def test_warm_works_on_an_empty_table_and_with_repeated_keys():
     options = {"mdt.keys.repeat": True}
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=options)
     assert table.warm().key_maps == 0

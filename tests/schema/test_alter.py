@@ -1,5 +1,5 @@
-"""``t.alter``: older files stay as they are and are read as the newest schema says; what cannot be
-altered is refused with the reason.
+"""``t.alter``: older files stay unchanged and are read with the newest schema. Alterations that are
+not possible are refused with the reason.
 """
 
 import json
@@ -58,9 +58,9 @@ def rows(ids):
 DEFINED = {"partition_by": ["city"], "ordering": "ts", "indexes": INDEXES}
 
 
-def made(path, table_type="MERGE_ON_READ"):
-    """Return a table with clean files, files with dead rows and, if it is merge-on-read, log
-    files.
+def create_filled_table(path, table_type="MERGE_ON_READ"):
+    """Return a table with files without deleted rows, files with deleted rows and, for
+    merge-on-read, log files.
     """
     return fill(create(path, SCHEMA, table_type=table_type, **DEFINED))
 
@@ -78,43 +78,43 @@ def data_files(table):
 
 
 def assert_hudi_agrees(table):
-    found = hudi_table(table.path, table.definition.schema)
-    assert bag(found) == bag(table.scan().to_arrow())
+    hudi_rows = hudi_table(table.path, table.definition.schema)
+    assert bag(hudi_rows) == bag(table.scan().to_arrow())
 
 
 def rewrite(table, key, **changed):
-    """Upsert the row of a key again, with other values."""
+    """Upsert the row with this key again, with other values."""
     (row,) = table.scan([("id", "=", key)]).to_arrow().to_pylist()
     table.upsert([{**row, **changed}])
 
 
-def after(table, **change):
-    """Alter ``table``; return its rows by key, when every way to read them has been compared, also
-    after files were rewritten.
+def alter_and_compare(table, **change):
+    """Alter ``table`` and return its rows in key order, after comparing every way to read them,
+    before and after files are rewritten.
     """
     files = data_files(table)
     table.alter(**change)
     assert data_files(table) == files
-    found = same_everywhere(table)
+    rows_in_order = rows_of_every_read(table)
     table.build_indexes()
     table.upsert(table.scan("id in ('a', 'h')").to_arrow())
-    assert same_everywhere(table) == found
+    assert rows_of_every_read(table) == rows_in_order
     table.compact()
     table.metadata.compact()
-    assert same_everywhere(mdt.open(table.path)) == found
-    return found
+    assert rows_of_every_read(mdt.open(table.path)) == rows_in_order
+    return rows_in_order
 
 
-def same_everywhere(table):
-    """Return the rows of a scan, in order, when single rows, filters on each column and the first
-    rows in order agree with it.
+def rows_of_every_read(table):
+    """Return the rows of a scan in key order. Look-ups of single rows, filters on each column and
+    the first rows of an order must agree with it.
     """
     report = table.check()
     assert report.ok, str(report)
-    found = table.scan(order_by="id").to_arrow()
-    assert found.schema == table.schema
-    values = found.to_pylist()
-    assert table.get(found.select(["id", "city"])).to_pylist() == values
+    scanned = table.scan(order_by="id").to_arrow()
+    assert scanned.schema == table.schema
+    values = scanned.to_pylist()
+    assert table.get(scanned.select(["id", "city"])).to_pylist() == values
     for field in list(table.schema)[2::2]:
         if field.type.num_fields or pa.types.is_floating(field.type):
             continue
@@ -123,28 +123,30 @@ def same_everywhere(table):
         expected = [row for row in values if row[field.name] == value]
         assert table.scan([test], order_by="id").to_arrow().to_pylist() == expected, field.name
         order = [(field.name, "desc"), "id"]
-        best = table.scan(order_by=order, limit=3).to_arrow()
-        assert best.to_pylist() == table.scan(order_by=order).to_arrow()[:3].to_pylist()
+        first_rows = table.scan(order_by=order, limit=3).to_arrow()
+        assert first_rows.to_pylist() == table.scan(order_by=order).to_arrow()[:3].to_pylist()
     return values
 
 
 def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_path):
-    table = made(tmp_path)
+    table = create_filled_table(tmp_path)
     change = {
         "add": {"more": pa.field("more", pa.int16(), nullable=False), "t": pa.timestamp("us")},
         "defaults": {"more": 7, "t": datetime(2026, 1, 1)},
     }
     refused("older rows have null in 'more' instead of the default", table.alter, **change)
-    for row in after(table, **change, beyond_hudi=True):
+    for row in alter_and_compare(table, **change, beyond_hudi=True):
         assert (row["more"], row["t"]) == (7, datetime(2026, 1, 1))
     extra = {"extra": pa.struct([("y", pa.int8())])}
-    assert {row["extra"] for row in after(table, add=extra, beyond_hudi=True)} == {None}
-    for row in after(table, widen={"more": pa.int64()}, rename={"more": "most"}, beyond_hudi=True):
+    assert {row["extra"] for row in alter_and_compare(table, add=extra, beyond_hudi=True)} == {None}
+    for row in alter_and_compare(
+        table, widen={"more": pa.int64()}, rename={"more": "most"}, beyond_hudi=True
+    ):
         assert row["most"] == 7
 
 
-def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path):
-    table = made(tmp_path, "COPY_ON_WRITE")
+def test_filters_on_an_added_column_read_no_files_older_than_it(tmp_path):
+    table = create_filled_table(tmp_path, "COPY_ON_WRITE")
     table.alter(
         add={"more": "int64", "s.c": "string", "given": "int64"},
         defaults={"given": 1},
@@ -161,75 +163,79 @@ def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(tmp_path, table_type):
-    table = made(tmp_path, table_type)
-    assert all("note" not in row for row in after(table, drop=["note", "n"]))
+def test_a_dropped_column_disappears_and_a_new_one_with_its_name_has_none_of_its_values(
+    tmp_path, table_type
+):
+    table = create_filled_table(tmp_path, table_type)
+    assert all("note" not in row for row in alter_and_compare(table, drop=["note", "n"]))
     assert_hudi_agrees(table)
     assert not [spec for spec in table.definition.indexes if "note" in spec or "(n)" in spec]
-    said = "older rows have in 'note' the values of the dropped column of that name"
-    refused(said, table.alter, add={"note": "string"})
+    message = "older rows have in 'note' the values of the dropped column of that name"
+    refused(message, table.alter, add={"note": "string"})
     table.create_index("bitmap(must)")
     table.alter(add={"note": "int64", "n": "string"}, beyond_hudi=True)
     table.create_index("bitmap(note)")
-    assert all(row["note"] is None and row["n"] is None for row in same_everywhere(table))
+    assert all(row["note"] is None and row["n"] is None for row in rows_of_every_read(table))
     rewrite(table, "a", note=5, n="five")
     assert table.scan("note = 5 and n = 'five'").to_arrow()["id"].to_pylist() == ["a"]
     assert table.scan("note is null").count() == 6
-    same_everywhere(table)
+    rows_of_every_read(table)
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path, table_type):
-    table = made(tmp_path, table_type)
-    said = "older rows have null in 'remark', which was 'note'"
-    refused(said, table.alter, rename={"note": "remark"})
-    before = {row["id"]: row["note"] for row in table.scan().to_arrow().to_pylist()}
+def test_a_renamed_column_keeps_its_values_statistics_and_indexes(tmp_path, table_type):
+    table = create_filled_table(tmp_path, table_type)
+    message = "older rows have null in 'remark', which was 'note'"
+    refused(message, table.alter, rename={"note": "remark"})
+    notes_by_id = {row["id"]: row["note"] for row in table.scan().to_arrow().to_pylist()}
     table.alter(rename={"note": "remark", "n": "note"}, beyond_hudi=True)
     assert table.scan("remark = 'nowhere'").explain().files_read == 0
     assert table.scan("note = 99").explain().files_read == 0
-    assert {row["id"]: row["remark"] for row in same_everywhere(table)} == before
+    assert {row["id"]: row["remark"] for row in rows_of_every_read(table)} == notes_by_id
     assert "bitmap/1(remark)" in table.definition.indexes
-    after(table, rename={"remark": "n"}, beyond_hudi=True)
+    alter_and_compare(table, rename={"remark": "n"}, beyond_hudi=True)
 
 
 WIDER = {"n": "int64", "f": "double", "d": "decimal(20, 2)", "must": "double"}
 
 
 def test_widened_columns_keep_their_values(tmp_path):
-    table = made(tmp_path)
+    table = create_filled_table(tmp_path)
     wider = {"day": "timestamp[us]", "s.a": "int64", "l.element": "double", "m.value.x": "int64"}
-    found = after(table, widen=WIDER | wider, beyond_hudi=True)
+    altered = alter_and_compare(table, widen=WIDER | wider, beyond_hudi=True)
     for n, row in enumerate(rows("abcdef")):
-        assert found[n] == {**row, "day": datetime(2026, 1, 1 + n)}
-    after(table, widen={"n": pa.float64()})
+        assert altered[n] == {**row, "day": datetime(2026, 1, 1 + n)}
+    alter_and_compare(table, widen={"n": pa.float64()})
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path, at_once):
-    """hudi-rs takes their rows for partial updates, and fails where these have another type."""
-    table = made(tmp_path)
+def test_no_column_is_widened_while_log_files_lack_another_column(tmp_path, at_once):
+    """hudi-rs takes such rows for partial updates, and fails if their columns have another type."""
+    table = create_filled_table(tmp_path)
     if not at_once:
         table.alter(add={"more": "int64"})
     change = {"widen": {"n": "int64"}, "add": {"more": "int64"} if at_once else {}}
-    said = "would fail: there are log files that lack 'more', and in which 'n' is int32 … compact"
-    refused(said, table.alter, **change)
+    message = (
+        "would fail: there are log files that lack 'more', and in which 'n' is int32 … compact"
+    )
+    refused(message, table.alter, **change)
     table.compact()
-    after(table, **change)
+    alter_and_compare(table, **change)
     assert_hudi_agrees(table)
     table.upsert(table.scan("id in ('a', 'h')").to_arrow())
     table.alter(add={"most": "int64"})
-    said = "there are log files that lack 'most', and in which 'must' is int32"
-    refused(said, table.alter, widen={"must": "double"})
+    message = "there are log files that lack 'most', and in which 'must' is int32"
+    refused(message, table.alter, widen={"must": "double"})
     assert_hudi_agrees(table)
     table.alter(widen={"must": "double"}, beyond_hudi=True)
-    same_everywhere(table)
+    rows_of_every_read(table)
 
 
-def test_fields_of_structs_come_and_go(tmp_path):
-    table = made(tmp_path, "COPY_ON_WRITE")
-    assert after(table, add={"s.c": "string"})[1]["s"] == {"a": 1, "b": "b", "c": None}
+def test_fields_of_structs_are_added_dropped_and_renamed(tmp_path):
+    table = create_filled_table(tmp_path, "COPY_ON_WRITE")
+    assert alter_and_compare(table, add={"s.c": "string"})[1]["s"] == {"a": 1, "b": "b", "c": None}
     assert_hudi_agrees(table)
-    found = after(
+    altered = alter_and_compare(
         table,
         drop=["s.b"],
         rename={"s.a": "z", "m.value.x": "xx"},
@@ -237,30 +243,30 @@ def test_fields_of_structs_come_and_go(tmp_path):
         defaults={"m.value.y": 3},
         beyond_hudi=True,
     )
-    assert found[1]["s"] == {"z": 1, "c": None, "b": None} and found[0]["s"] is None
-    assert found[1]["m"] == [("k", {"xx": 1, "y": 3})]
+    assert altered[1]["s"] == {"z": 1, "c": None, "b": None} and altered[0]["s"] is None
+    assert altered[1]["m"] == [("k", {"xx": 1, "y": 3})]
     assert table.scan("s.z = 99").explain().files_read == 0
     assert table.scan("s.z = 4").to_arrow()["id"].to_pylist() == ["e"]
 
 
-def test_columns_get_another_order_and_may_be_null(tmp_path):
-    table = made(tmp_path)
-    after(table, reorder=["must", "id"], nullable=["must"])
+def test_columns_are_reordered_and_made_nullable(tmp_path):
+    table = create_filled_table(tmp_path)
+    alter_and_compare(table, reorder=["must", "id"], nullable=["must"])
     assert table.schema.names[:3] == ["must", "id", "city"]
     rewrite(table, "a", must=None)
     flat = table.definition.schema.remove(11)
     assert bag(hudi_table(tmp_path, flat)) == bag(table.scan(columns=flat.names).to_arrow())
 
 
-def test_older_states_keep_their_schema(tmp_path):
-    table = made(tmp_path)
-    seq, then = table.snapshot().seq, table.scan(order_by="id").to_arrow()
+def test_older_snapshots_keep_their_schema(tmp_path):
+    table = create_filled_table(tmp_path)
+    seq, old_rows = table.snapshot().seq, table.scan(order_by="id").to_arrow()
     table.alter(drop=["note"], widen={"n": "int64"})
     table.alter(add={"note": "int32"}, beyond_hudi=True)
     table.metadata.compact()
     past = mdt.open(tmp_path, as_of=seq)
-    assert past.schema == then.schema == SCHEMA
-    assert table.scan(as_of=seq, order_by="id").to_arrow() == then
+    assert past.schema == old_rows.schema == SCHEMA
+    assert table.scan(as_of=seq, order_by="id").to_arrow() == old_rows
     assert table.scan("note = 'note 5'", as_of=seq).to_arrow()["id"].to_pylist() == ["f"]
     between = table.scan(as_of=seq + 1).to_arrow().schema
     assert "note" not in between.names and between.field("n").type == pa.int64()
@@ -327,31 +333,31 @@ def whole():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_altered_is_refused_with_the_reason(whole, name):
-    change, said = REFUSED[name]
+def test_an_impossible_alteration_is_refused_with_the_reason(whole, name):
+    change, message = REFUSED[name]
     table = mdt.open(whole.copy())
-    refused(said, table.alter, **change)
+    refused(message, table.alter, **change)
     assert table.snapshot().seq == 3 and table.schema == SCHEMA
 
 
-def test_hudi_sees_the_schema_of_the_newest_instant(tmp_path):
-    table = made(tmp_path)
+def test_hudi_reads_the_altered_schema_from_the_newest_instant(tmp_path):
+    table = create_filled_table(tmp_path)
     instant = table.alter(add={"more": "int64"}).instant
     text = (tmp_path / ".hoodie" / f"{instant}.deltacommit").read_text()
     assert '"ALTER_SCHEMA"' in text and '\\"more\\"' in text
     assert table.alter(reorder=["id"]).seq == table.snapshot().seq, (
-        "nothing changed, nothing is committed"
+        "an alteration without effect is not committed"
     )
 
 
-def test_times_keep_their_zone(tmp_path):
-    table = made(tmp_path)
-    found = after(table, widen={"day": pa.timestamp("ms", "UTC")}, beyond_hudi=True)
-    assert found[0]["day"] == datetime(2026, 1, 1, tzinfo=UTC)
+def test_a_date_is_widened_to_a_time_with_the_requested_zone(tmp_path):
+    table = create_filled_table(tmp_path)
+    altered = alter_and_compare(table, widen={"day": pa.timestamp("ms", "UTC")}, beyond_hudi=True)
+    assert altered[0]["day"] == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path):
-    table = made(tmp_path, "COPY_ON_WRITE")
+def test_an_upsert_with_evolve_adds_columns_and_widens_numbers(tmp_path):
+    table = create_filled_table(tmp_path, "COPY_ON_WRITE")
     seq = table.snapshot().seq
     data = pa.table(
         {
@@ -370,19 +376,23 @@ def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path):
     result = table.upsert(data, evolve=True)
     assert (result.inserted, result.updated, table.snapshot().seq) == (1, 1, seq + 2)
     assert table.schema.names == [*SCHEMA.names, "fresh"]
-    found = {row["id"]: row for row in same_everywhere(table)}
-    assert found["a"]["n"] == 2**40 and found["a"]["note"] is None and found["b"]["fresh"] is None
-    assert found["a"]["s"] == {"a": None, "b": "x", "new": 1.5}
-    assert (found["a"]["f"], found["b"]["f"]) == (0.1, 0.1)
+    rows_by_id = {row["id"]: row for row in rows_of_every_read(table)}
+    assert (
+        rows_by_id["a"]["n"] == 2**40
+        and rows_by_id["a"]["note"] is None
+        and rows_by_id["b"]["fresh"] is None
+    )
+    assert rows_by_id["a"]["s"] == {"a": None, "b": "x", "new": 1.5}
+    assert (rows_by_id["a"]["f"], rows_by_id["b"]["f"]) == (0.1, 0.1)
     assert_hudi_agrees(table)
     table.upsert([{"id": "b", "city": "x", "ts": 9, "must": 3, "n": 1}], evolve=True)
-    assert table.snapshot().seq == seq + 3, "what fits alters nothing"
+    assert table.snapshot().seq == seq + 3, "data that fits does not alter the table"
     table.upsert([{"id": "b", "city": "x", "ts": 10, "must": 3, "extra": "text"}], evolve=True)
     assert table.scan("extra = 'text'").to_arrow()["id"].to_pylist() == ["b"]
 
 
-def test_values_of_python_keep_the_fields_that_the_table_lacks(tmp_path):
-    table = made(tmp_path, "COPY_ON_WRITE")
+def test_an_upsert_of_dicts_with_evolve_adds_their_unknown_fields(tmp_path):
+    table = create_filled_table(tmp_path, "COPY_ON_WRITE")
     table.alter(add={"items": pa.list_(pa.struct([("n", pa.int8())]))})
     row = {
         "id": "new",
@@ -398,85 +408,85 @@ def test_values_of_python_keep_the_fields_that_the_table_lacks(tmp_path):
         table.schema.field("n").type == pa.int32()
         and table.schema.field("s").type.field("a").type == pa.int32()
     )
-    found = table.scan("id = 'new'").to_arrow().to_pylist()[0]
-    assert (found["s"], found["items"]) == ({"a": 1, "b": None, "z": [1]}, [{"n": 1, "m": "x"}])
-    same_everywhere(table)
+    new_row = table.scan("id = 'new'").to_arrow().to_pylist()[0]
+    assert (new_row["s"], new_row["items"]) == ({"a": 1, "b": None, "z": [1]}, [{"n": 1, "m": "x"}])
+    rows_of_every_read(table)
 
 
-def test_two_upserts_may_evolve_alike(tmp_path):
-    table = made(tmp_path)
+def test_two_writers_may_add_the_same_column_and_a_type_that_differs_is_refused(tmp_path):
+    table = create_filled_table(tmp_path)
     other = mdt.open(tmp_path)
-    other.definition  # noqa: B018 - it has looked before the first one alters
+    other.definition  # noqa: B018 - loads the definition before the first writer alters it
     for n, writer in enumerate((table, other)):
         writer.upsert(
             [{"id": f"new {n}", "city": "x", "ts": 1, "must": 3, "extra": n}], evolve=True
         )
     assert sorted(table.scan("extra >= 0").to_arrow()["extra"].to_pylist()) == [0, 1]
-    wrong = [{"id": "a", "city": "y", "ts": 1, "must": 3, "extra": "text"}]
-    refused("the types do not fit", table.upsert, wrong, evolve=True)
+    other_type = [{"id": "a", "city": "y", "ts": 1, "must": 3, "extra": "text"}]
+    refused("the types do not fit", table.upsert, other_type, evolve=True)
 
 
-def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_it_refuses(
+def test_at_the_limit_of_schema_versions_alterations_are_refused_and_the_table_stays_usable(
     monkeypatch, tmp_path
 ):
     for module in (alter, versions):
         monkeypatch.setattr(module, "SCHEMA_VERSIONS_MAX", 4)
-    table = made(tmp_path)
+    table = create_filled_table(tmp_path)
     before = table.snapshot().seq
     for name in "xyz":
         table.alter(add={name: "int64"})
-    newest = table.snapshot().seq
+    newest_seq = table.snapshot().seq
     for act in (
         lambda: table.alter(drop=["x"]),
         lambda: table.restore(before),
         lambda: table.upsert([{"id": "q", "v": 1}], evolve=True),
     ):
         refused("keeps at most 4 versions", act)
-    assert mdt.open(tmp_path).snapshot().seq == newest and table.check().ok
+    assert mdt.open(tmp_path).snapshot().seq == newest_seq and table.check().ok
     table.upsert(table.scan("id = 'a'").to_arrow())
 
 
-def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_versions(
+def test_at_the_limit_of_version_bytes_alterations_are_refused_and_the_table_stays_usable(
     monkeypatch, tmp_path
 ):
-    table = made(tmp_path)
+    table = create_filled_table(tmp_path)
     table.alter(add={"x": "int64"})
-    kept = [version.to_json() for version in table.definition.versions]
-    size = len(json.dumps(kept, separators=(",", ":"))) - 1
+    versions_json = [version.to_json() for version in table.definition.versions]
+    size = len(json.dumps(versions_json, separators=(",", ":"))) - 1
     assert stored_bytes(table.definition.versions) == size
     monkeypatch.setattr(alter, "SCHEMA_VERSIONS_BYTES_MAX", 2 * size)
-    newest = table.snapshot().seq
+    newest_seq = table.snapshot().seq
     for name in "yz":
         table.alter(add={name: "int64"})
-    said = "the 4 schema versions and a new one would take … bytes"
-    refused(said, table.alter, add={"u": "int64"})
+    message = "the 4 schema versions and a new one would take … bytes"
+    refused(message, table.alter, add={"u": "int64"})
     refused("schema versions and a new one", table.upsert, [{"id": "q", "v": 1}], evolve=True)
-    assert mdt.open(tmp_path).snapshot().seq == newest + 2 and table.check().ok
+    assert mdt.open(tmp_path).snapshot().seq == newest_seq + 2 and table.check().ok
     table.upsert(table.scan("id = 'a'").to_arrow())
 
 
-def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(
+def test_an_alteration_measures_only_the_version_it_adds(
     monkeypatch,
 ):
     table = mdt.create(MemoryStorage(), columns("id string"), ["id"])
-    asked, whole = list[int](), SchemaVersion.to_json
+    encoded_versions, to_json = list[int](), SchemaVersion.to_json
     monkeypatch.setattr(
-        SchemaVersion, "to_json", lambda self: asked.append(self.since) or whole(self)
+        SchemaVersion, "to_json", lambda self: encoded_versions.append(self.since) or to_json(self)
     )
     for n in range(12):
-        asked.clear()
+        encoded_versions.clear()
         table.alter(add={f"x{n}": "int64"})
-    assert set(asked) <= {table.snapshot().seq - 1, table.snapshot().seq}
+    assert set(encoded_versions) <= {table.snapshot().seq - 1, table.snapshot().seq}
 
 
-def inside(*names):
+def types_inside(*names):
     """Return a struct, a list and a map of structs with fields of these names."""
     struct = pa.struct([(name, pa.int32()) for name in names])
     return {"s": struct, "l": pa.list_(struct), "m": pa.map_(pa.string(), struct)}
 
 
 IDS = {"id": pa.string(), "ts": pa.int64()}
-INSIDE = pa.schema({**IDS, **inside("a")})
+INSIDE = pa.schema({**IDS, **types_inside("a")})
 MORE_INSIDE = {
     "s": {"a": 5, "b": 6},
     "l": [{"a": 5, "b": 6}],
@@ -485,22 +495,24 @@ MORE_INSIDE = {
 
 
 def evolved_inside(name):
-    return pa.schema({**IDS, name: inside("a", "b")[name]})
+    return pa.schema({**IDS, name: types_inside("a", "b")[name]})
 
 
 @pytest.mark.parametrize("logs", [False, True])
 @pytest.mark.parametrize("name", MORE_INSIDE)
-def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(tmp_path, name, logs):
+def test_a_new_nested_field_evolves_a_merge_on_read_table_and_hudi_rs_reads_it(
+    tmp_path, name, logs
+):
     table = create(tmp_path / "t", INSIDE, ordering="ts")
     plain = {"s": {"a": 1}, "l": [{"a": 1}], "m": [("k", {"a": 1})]}
-    table.upsert([{"id": one, "ts": 1, **plain} for one in "abcd"])
+    table.upsert([{"id": key, "ts": 1, **plain} for key in "abcd"])
     if logs:
         table.upsert([{"id": "b", "ts": 2, **plain}])
     row = {"id": "a", "ts": 3, name: MORE_INSIDE[name]}
     more = pa.Table.from_pylist([row], schema=evolved_inside(name))
     assert table.upsert(more, evolve=True).updated == 1
     assert table.history()["operation"].to_pylist().count("compact") == logs
-    assert table.files()["kind"].to_pylist().count(1) == 1, "the row stands in a log file"
+    assert table.files()["kind"].to_pylist().count(1) == 1, "the updated row is in a log file"
     assert_hudi_agrees(table)
     assert table.get("a")[name] == MORE_INSIDE[name] and table.check().ok
     table.upsert(more.set_column(1, "ts", pa.array([4])), evolve=True)
@@ -508,7 +520,7 @@ def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(tmp
     assert_hudi_agrees(table)
 
 
-def test_an_alter_inside_begins_again_after_somebody_wrote_a_log_file(tmp_path):
+def test_a_nested_alteration_checks_the_table_again_after_another_writer_adds_a_log_file(tmp_path):
     table = create(tmp_path / "t", INSIDE, ordering="ts")
     row = {"id": "a", "ts": 1, "s": {"a": 1}, "l": [], "m": []}
     table.upsert([row])

@@ -1,4 +1,4 @@
-"""Names of columns that Avro does not allow: the table has them as they were declared, Hudi's files
+"""Column names that Avro does not allow. The table has them as they were declared, and Hudi's files
 have them escaped.
 """
 
@@ -65,7 +65,7 @@ INDEXES = [
 
 def row(number, **more):
     """Return one row of SCHEMA."""
-    found = {
+    values = {
         "trip id": f"t{number:04d}",
         "pick-up city": ("Oslo", "Bern")[number % 2],
         "ts (ms)": number,
@@ -77,7 +77,7 @@ def row(number, **more):
         "per/day": [("k", {"µ m": number})],
         "plain": number,
     }
-    return {**found, **more}
+    return {**values, **more}
 
 
 def rows(*numbers, **more):
@@ -85,8 +85,8 @@ def rows(*numbers, **more):
     return pa.Table.from_pylist([row(number, **more) for number in numbers], SCHEMA)
 
 
-def made(path, **more):
-    """Return a table of SCHEMA."""
+def create_table(path, **more):
+    """Create an empty table of SCHEMA."""
     settings = {
         "key": ["trip id"],
         "partition_by": ["pick-up city"],
@@ -97,33 +97,33 @@ def made(path, **more):
 
 
 def as_hudi_reads(table):
-    """Return the rows as hudi-rs reads them, by the names that the table has for the columns."""
+    """Return the rows as hudi-rs reads them, under the declared column names."""
     columns = table.definition.schema
-    found = hudi_table(table.path, names.in_files(columns)).combine_chunks()
-    arrays = zip(found.to_struct_array().chunk(0).flatten(), columns.types, strict=True)
+    hudi_rows = hudi_table(table.path, names.in_files(columns)).combine_chunks()
+    arrays = zip(hudi_rows.to_struct_array().chunk(0).flatten(), columns.types, strict=True)
     return pa.table([array.view(type) for array, type in arrays], schema=columns)
 
 
-def require_whole(table, expected=None):
-    """Compare what mdt reads with what hudi-rs reads, and with what is expected; and check the
-    table.
+def assert_rows_agree(table, expected=None):
+    """Check the table, and compare the rows of mdt with those of hudi-rs and with the expected
+    ones.
     """
-    ours = table.scan().to_arrow()
-    assert ours.schema.names == table.schema.names
+    mdt_rows = table.scan().to_arrow()
+    assert mdt_rows.schema.names == table.schema.names
     if expected is not None:
-        assert bag(ours) == bag(expected)
-    assert bag(as_hudi_reads(table)) == bag(ours)
+        assert bag(mdt_rows) == bag(expected)
+    assert bag(as_hudi_reads(table)) == bag(mdt_rows)
     assert not table.check().problems
 
 
 @pytest.fixture
 def table(tmp_path):
-    found = made(tmp_path / "t", options={"mdt.row.group.rows": 64})
-    found.upsert(rows(*range(300)))
-    return found
+    new_table = create_table(tmp_path / "t", options={"mdt.row.group.rows": 64})
+    new_table.upsert(rows(*range(300)))
+    return new_table
 
 
-# -- names
+# Names
 
 
 @pytest.mark.parametrize(("name", "escaped"), sorted(IN_FILES.items()))
@@ -135,16 +135,16 @@ NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_
 
 
 @given(st.lists(NAMES, min_size=1, max_size=8, unique=True))
-def test_escaped_names_are_avro_names_and_distinct(given_names):
+def test_escaped_names_are_distinct_avro_names(given_names):
     escaped = {name: names.avro_name(name) for name in given_names}
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in escaped.values())
-    strange = {name: text for name, text in escaped.items() if text != name}
-    assert len({text.lower() for text in strange.values()}) == len({*map(_in_one_case, strange)})
+    changed = {name: text for name, text in escaped.items() if text != name}
+    assert len({text.lower() for text in changed.values()}) == len({*map(_in_one_case, changed)})
 
 
 def _in_one_case(name):
-    """Return the name with its ASCII letters in one case: all that Avro names can differ in,
-    besides the characters that are escaped.
+    """Return the name with ASCII letters in lower case. Avro names can differ in case, and in the
+    characters that are escaped.
     """
     return re.sub("[A-Z]", lambda letter: letter[0].lower(), name)
 
@@ -153,27 +153,27 @@ SIMILAR = st.text(st.sampled_from("aXx_ 20.FZ"), min_size=1, max_size=8)
 
 
 @given(SIMILAR, SIMILAR)
-def test_names_like_escaped_ones_do_not_become_the_same(one, other):
+def test_names_similar_to_escaped_ones_do_not_collide(one, other):
     both = [names.avro_name(name) != name for name in (one, other)]
     if _in_one_case(one) != _in_one_case(other) and both[0] == both[1]:
         assert names.avro_name(one).lower() != names.avro_name(other).lower()
 
 
 @given(st.lists(NAMES, min_size=1, max_size=5), NAMES)
-def test_columns_of_any_names_come_back(given_names, field):
+def test_columns_of_any_names_are_restored_from_escaped_ones(given_names, field):
     columns = {"id": pa.int64(), **dict.fromkeys(given_names, pa.struct([(field, pa.int32())]))}
     schema = pa.schema(columns)
     try:
-        kept = stored_schema(schema)
+        stored = stored_schema(schema)
     except Invalid as error:
         assert "rename" in error.hint
         return
-    escaped = names.in_files(kept)
-    assert names.with_declared_names(escaped, schema) == kept
+    escaped = names.in_files(stored)
+    assert names.with_declared_names(escaped, schema) == stored
     assert names.are_avro(escaped)
     table = pa.table(
-        [pa.array([1]), *(pa.array([{field: 7}], kept.field(1).type) for _ in kept.names[1:])],
-        schema=kept,
+        [pa.array([1]), *(pa.array([{field: 7}], stored.field(1).type) for _ in stored.names[1:])],
+        schema=stored,
     )
     assert names.with_file_names(table).schema == escaped
 
@@ -195,7 +195,7 @@ def test_columns_of_any_names_come_back(given_names, field):
         (["__mdt_ x"], "reserved for mdt"),
     ],
 )
-def test_what_no_column_can_be_called_is_refused(columns, said):
+def test_an_invalid_or_reserved_column_name_is_refused(columns, said):
     fields = [(name, pa.int64()) for name in columns]
     refused(said, stored_schema, pa.schema(fields))
     if "reserved for" not in said:
@@ -210,35 +210,37 @@ def test_what_no_column_can_be_called_is_refused(columns, said):
         {"a.element.c": pa.int64(), "a": pa.list_(pa.struct([("c", pa.int64())]))},
     ],
 )
-def test_two_fields_with_one_path_are_refused(columns):
+def test_two_fields_with_the_same_path_are_refused(columns):
     refused("have the path", stored_schema, pa.schema(columns))
 
 
-def test_a_definition_holds_both_names_and_its_own_format(table):
-    told = table.definition.to_json()
-    assert told["format"] == 5 < FORMAT_VERSION
-    assert from_json(told, path="x") == table.definition
+def test_a_definition_has_both_names_and_an_invalid_one_is_refused(table):
+    definition_json = table.definition.to_json()
+    assert definition_json["format"] == 5 < FORMAT_VERSION
+    assert from_json(definition_json, path="x") == table.definition
 
-    def forged(said, kind=Corrupt, **changed):
-        refused(said, from_json, {**told, **changed}, path="x", kind=kind)
+    def refuse_forged(message, kind=Corrupt, **changed):
+        refused(message, from_json, {**definition_json, **changed}, path="x", kind=kind)
 
-    forged("the stored columns do not match the declared columns", schema=told["declared"])
-    hostile, kept = (
-        one.set(9, pa.field("pl\nain", pa.int64()))
-        for one in (table.definition.declared, table.definition.schema)
+    refuse_forged(
+        "the stored columns do not match the declared columns", schema=definition_json["declared"]
     )
-    texts = {"declared": schema_text(hostile), "schema": schema_text(names.in_files(kept))}
-    forged("contains a control character", **texts)
-    forged(f"format {FORMAT_VERSION + 1}", Unsupported, format=FORMAT_VERSION + 1)
+    hostile, stored = (
+        schema.set(9, pa.field("pl\nain", pa.int64()))
+        for schema in (table.definition.declared, table.definition.schema)
+    )
+    texts = {"declared": schema_text(hostile), "schema": schema_text(names.in_files(stored))}
+    refuse_forged("contains a control character", **texts)
+    refuse_forged(f"format {FORMAT_VERSION + 1}", Unsupported, format=FORMAT_VERSION + 1)
 
 
-# -- rows
+# Rows
 
 
-def test_hudi_reads_the_rows_by_the_escaped_names(table):
+def test_hudi_reads_rows_properties_and_partitions_with_escaped_names(table):
     new = rows(0, 1, 2, **{"ts (ms)": 9_000, "plain": -1})
     table.upsert(new)
-    require_whole(table, pa.concat_tables([new, rows(*range(3, 300))]))
+    assert_rows_agree(table, pa.concat_tables([new, rows(*range(3, 300))]))
     properties = Path(table.path, ".hoodie/hoodie.properties").read_text()
     for line in (
         "hoodie.table.recordkey.fields=trip_x20_id",
@@ -250,8 +252,8 @@ def test_hudi_reads_the_rows_by_the_escaped_names(table):
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path, table_type):
-    table = made(
+def test_composite_keys_and_buckets_work_with_any_names_in_both_table_types(tmp_path, table_type):
+    table = create_table(
         tmp_path / "t",
         key=["trip id", "größe"],
         partition_by=["pick-up city", "a.b"],
@@ -264,7 +266,7 @@ def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path, table_type):
     table.upsert(new)
     keys = table.scan("`trip id` = 't0000'", columns=["_hoodie_record_key"]).to_arrow()
     assert keys[0].to_pylist() == ["trip_x20_id:t0000,gr_xF6__xDF_e:g0"]
-    require_whole(table, pa.concat_tables([new, rows(*range(25, 50))]))
+    assert_rows_agree(table, pa.concat_tables([new, rows(*range(25, 50))]))
     assert table.get(("t0007", "g1"), columns=["1st"]) == {"1st": 7}
 
 
@@ -282,34 +284,36 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("where", FILTERS)
-def test_pruned_scans_give_the_rows_of_a_whole_scan(table, where):
+def test_pruned_scans_return_the_rows_of_a_full_scan(table, where):
     table.upsert(rows(*range(10), **{"ts (ms)": 5_000, "fare amount": 3.5}))
-    everything = table.scan().to_arrow()
-    found = table.scan(where).to_arrow()
-    assert len(found)
-    assert bag(found) == bag(everything.filter(matches(parse_where(where, SCHEMA), everything)))
+    all_rows = table.scan().to_arrow()
+    matching = table.scan(where).to_arrow()
+    assert len(matching)
+    assert bag(matching) == bag(all_rows.filter(matches(parse_where(where, SCHEMA), all_rows)))
 
 
-def test_an_index_prunes_by_such_a_name(table):
-    told = str(table.scan("`fare amount` = 7.5").explain())
-    assert "bitmap/1('fare amount')" in told and "1 of 2" in told
+def test_indexes_and_orders_work_with_quoted_names(table):
+    explanation = str(table.scan("`fare amount` = 7.5").explain())
+    assert "bitmap/1('fare amount')" in explanation and "1 of 2" in explanation
     for order in ([("fare amount", "desc")], "`x-y`.`zip code` desc"):
-        found = table.scan(order_by=order, limit=1, columns=["1st", "plain"]).to_arrow()
-        assert found.to_pylist() == [{"1st": 99, "plain": 299}]
+        first_row = table.scan(order_by=order, limit=1, columns=["1st", "plain"]).to_arrow()
+        assert first_row.to_pylist() == [{"1st": 99, "plain": 299}]
 
 
-def test_wrong_names_are_refused_with_the_nearest(table):
+def test_wrong_names_are_refused_with_the_most_similar_column(table):
     for text in ('"fare amount" > 3', "3 < 'fare amount'"):
-        said = "'fare amount' is text here, not a column … hint: write the column as `fare amount`"
-        refused(said, table.scan, text)
+        message = (
+            "'fare amount' is text here, not a column … hint: write the column as `fare amount`"
+        )
+        refused(message, table.scan, text)
     refused("two literals", table.scan, '"fare" > 3', kind=Unsupported)
-    said = "there is no column 'fare amont' … hint: did you mean fare amount?"
-    refused(said, table.scan, columns=["fare amont"])
+    message = "there is no column 'fare amont' … hint: did you mean fare amount?"
+    refused(message, table.scan, columns=["fare amont"])
     fewer = rows(1).drop_columns(["fare amount"])
     refused("column 'fare amount' is missing", table.upsert, fewer)
 
 
-def test_every_way_to_change_rows(table):
+def test_all_operations_on_rows_work_with_any_names(table):
     table.update_where(
         {"fare amount": "`fare amount` + `1st`", "a.b": "'set'"}, "`1st` = 10 and plain = 10"
     )
@@ -334,13 +338,13 @@ def test_every_way_to_change_rows(table):
     assert table.scan("plain in (14, 15)").count() == 0
     table.insert_overwrite(rows(16))
     assert table.scan("`pick-up city` = 'Oslo'").count() == 1
-    require_whole(table)
+    assert_rows_agree(table)
     table.delete_partition({"pick-up city": "Oslo"})
     table.delete_partition("pick-up city=Bern")
     assert table.scan().count() == 0
 
 
-def test_states_and_changes(table):
+def test_changes_as_of_and_restore_work_with_any_names(table):
     before = table.scan().to_arrow()
     table.upsert(rows(1, **{"ts (ms)": 9_000, "fare amount": -5.0}))
     changed = table.changes(since=1, where="`fare amount` < 0", columns="trip id").to_arrow()
@@ -350,10 +354,10 @@ def test_states_and_changes(table):
     ]
     assert bag(mdt.open(table.path, as_of=1).scan().to_arrow()) == bag(before)
     table.restore(1)
-    require_whole(table, before)
+    assert_rows_agree(table, before)
 
 
-def test_services(table):
+def test_services_work_with_any_names(table):
     for round in range(3):
         table.upsert(rows(*range(round, 40), **{"ts (ms)": 1_000 + round}))
     expected = table.scan().to_arrow()
@@ -365,29 +369,29 @@ def test_services(table):
     table.rekey()
     table.clean()
     assert not table.repair().lost
-    require_whole(table, expected)
+    assert_rows_agree(table, expected)
 
 
-def test_large_base_files_are_rewritten(table, monkeypatch):
-    done = []
+def test_large_base_files_are_rewritten_with_any_names(table, monkeypatch):
+    calls = []
 
-    def counted(*of, **more):
-        done.append(1)
-        return large_files.rewrite(*of, **more)
+    def record_rewrite(*args, **more):
+        calls.append(1)
+        return large_files.rewrite(*args, **more)
 
     monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
-    monkeypatch.setattr(new_files, "rewrite", counted)
+    monkeypatch.setattr(new_files, "rewrite", record_rewrite)
     nan = rows(*range(100, 400), **{"ts (ms)": 9_000, "fare amount": float("nan")})
     table.upsert(nan)
     table.compact()
-    assert done
-    require_whole(table, pa.concat_tables([rows(*range(100)), nan]))
+    assert calls
+    assert_rows_agree(table, pa.concat_tables([rows(*range(100)), nan]))
 
 
-# -- columns
+# Columns
 
 
-def test_columns_are_altered(table):
+def test_columns_are_renamed_added_dropped_and_reordered_with_any_names(table):
     table.alter(
         rename={"fare amount": "fare (€)", "x-y.zip code": "zip.code", "plain": "not plain"},
         add={"new col": "int64", "`d.e`": "int32", "x-y.`f.g`": "int32"},
@@ -398,21 +402,27 @@ def test_columns_are_altered(table):
     )
     expected = "new col, trip id, pick-up city, ts (ms), fare (€), größe, a.b, x-y, per/day"
     assert table.schema.names == [*expected.split(", "), "not plain", "d.e"]
-    (found,) = table.scan("`fare (€)` = 5 and `x-y`.`zip.code` = 10").to_arrow().to_pylist()
-    inside = {"zip.code": 10, "seen-by": [{"who?": "w0"}], "f.g": None}
-    expected_row = {"new col": 7, "fare (€)": 5.0, "x-y": inside, "not plain": 10, "d.e": None}
-    assert expected_row.items() <= found.items()
+    (row_10,) = table.scan("`fare (€)` = 5 and `x-y`.`zip.code` = 10").to_arrow().to_pylist()
+    expected_struct = {"zip.code": 10, "seen-by": [{"who?": "w0"}], "f.g": None}
+    expected_row = {
+        "new col": 7,
+        "fare (€)": 5.0,
+        "x-y": expected_struct,
+        "not plain": 10,
+        "d.e": None,
+    }
+    assert expected_row.items() <= row_10.items()
     assert any("fare (€)" in text for text in table.definition.indexes)
     table.upsert([{"trip id": "new", "pick-up city": "Oslo", "ts (ms)": 1, "d.e": 3}], partial=True)
     assert table.get("new", columns="d.e") == {"d.e": 3} and table.scan("`d.e` = 3").count() == 1
     assert mdt.open(table.path).schema == table.schema
     assert not table.check().problems
     table.update_where({"not plain": "`not plain` + 1"}, "`ts (ms)` >= 0")
-    table.compact()  # from here on all files have the newest columns
-    require_whole(table)
+    table.compact()  # after this, all files have the newest columns
+    assert_rows_agree(table)
 
 
-def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path):
+def test_a_table_has_the_newer_format_only_while_a_column_name_needs_it(tmp_path):
     table = mdt.create(tmp_path / "t", columns("id int64, v int64"), key=["id"])
     name = "v"
     for number, (new, format) in enumerate((("v", 4), ("the v", 5), ("w", 4))):
@@ -421,49 +431,55 @@ def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path):
         table.upsert([{"id": number, new: number}])
         assert table.definition.to_json()["format"] == format
         name = new
-    found = mdt.open(table.path).scan(order_by="id").to_arrow().to_pylist()
-    assert found == [{"id": number, "w": number} for number in range(3)]
+    read_rows = mdt.open(table.path).scan(order_by="id").to_arrow().to_pylist()
+    assert read_rows == [{"id": number, "w": number} for number in range(3)]
     assert not table.check().problems
 
 
-def test_data_bring_columns_with_them(table):
-    for number, inside in ((1, {"i j": 1}), (2, {"i j": 1, "k.l": 2})):
+def test_an_upsert_with_evolve_adds_columns_with_any_names(table):
+    for number, struct_value in ((1, {"i j": 1}), (2, {"i j": 1, "k.l": 2})):
         more = rows(number, **{"ts (ms)": 9_000}).append_column("e.f", pa.array([number]))
-        table.upsert(more.append_column("g h", pa.array([inside])), evolve=True)
-    found = table.get(["t0001", "t0002"], columns=["e.f", "g h"]).to_pylist()
-    assert found == [
+        table.upsert(more.append_column("g h", pa.array([struct_value])), evolve=True)
+    read_rows = table.get(["t0001", "t0002"], columns=["e.f", "g h"]).to_pylist()
+    assert read_rows == [
         {"e.f": 1, "g h": {"i j": 1, "k.l": None}},
         {"e.f": 2, "g h": {"i j": 1, "k.l": 2}},
     ]
     assert not table.check().problems
 
 
-def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(
+def test_statistics_of_a_column_do_not_collide_with_a_column_named_like_them(
     tmp_path,
 ):
     table = mdt.create(tmp_path / "t", columns("id int64, v int64"), key=["id"])
     table.upsert([{"id": 1, "v": 1}])
-    table.alter(drop=["v"], beyond_hudi=True)  # since 2
+    table.alter(drop=["v"], beyond_hudi=True)  # the new schema version begins at commit 2
     table.alter(add={"v": "int64", "`v@2.3`": "int64"}, beyond_hudi=True)
     table.upsert([{"id": 2, "v": 20, "v@2.3": 900}])
-    told = [table.definition.statistics_name(path) for path in ("v", "v@2.3")]
-    assert len(set(told)) == 2
+    statistics_names = [table.definition.statistics_name(path) for path in ("v", "v@2.3")]
+    assert len(set(statistics_names)) == 2
     assert table.scan("`v@2.3` = 900").count() == 1
     assert table.scan("v = 20").count() == 1
 
 
-# -- what is shown
+# Output
 
 
-def test_what_a_table_says_of_itself(table):
+def test_a_table_shows_declared_names_and_no_escaped_ones(table):
     table.scan("`fare amount` = 7.5").count()
-    told = (table, table.definition.key, table.stats(), table.history().to_pylist(), table.advise())
-    text = "\n".join(map(str, told))
+    representations = (
+        table,
+        table.definition.key,
+        table.stats(),
+        table.history().to_pylist(),
+        table.advise(),
+    )
+    text = "\n".join(map(str, representations))
     assert "trip id" in text and "_x20_" not in text
     assert "fare amount" in table._repr_html_()
 
 
-def test_the_command_line(table):
+def test_the_command_line_shows_and_accepts_declared_names(table):
     assert "fare amount" in shown("info", table.path)
     where = ("--where", "`fare amount` = 7.5", "--columns", "trip id")
     assert documents("scan", table.path, *where) == [{"trip id": "t0015"}]

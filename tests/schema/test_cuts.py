@@ -1,5 +1,5 @@
-"""Values of Python are stored whole, or refused: pyarrow takes the whole part of a number, the day
-of a time, the known fields of a dict.
+"""Python values are stored without loss or refused. pyarrow itself truncates numbers to integers
+and times to days, and ignores unknown fields of dicts.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -92,7 +92,7 @@ def _values(table):
 
 
 @pytest.mark.parametrize(("type", "value"), CUT, ids=str)
-def test_a_value_that_would_be_cut_is_neither_taken_nor_set(type, value):
+def test_a_value_that_would_be_truncated_is_refused_everywhere(type, value):
     table = _table(type)
     for data in ([{"id": 1, "v": None}, {"id": 2, "v": value}], {"id": [1, 2], "v": [None, value]}):
         error = refused("'v'", table.upsert, data)
@@ -107,7 +107,7 @@ def test_a_value_that_would_be_cut_is_neither_taken_nor_set(type, value):
 
 
 @pytest.mark.parametrize(("type", "value", "stored"), WHOLE, ids=str)
-def test_a_value_that_is_kept_whole_is_stored(type, value, stored):
+def test_a_value_that_fits_is_stored_unchanged(type, value, stored):
     table = _table(type)
     table.upsert([{"id": 1, "v": None}, {"id": 2, "v": value}])
     assert _values(table) == [None, stored]
@@ -127,18 +127,18 @@ def test_a_value_that_is_kept_whole_is_stored(type, value, stored):
     ],
     ids=repr,
 )
-def test_arrays_of_numpy_and_pandas_are_not_cut(type, values):
+def test_lossy_arrays_of_numpy_and_pandas_are_refused(type, values):
     refused("'v'", _table(type).upsert, {"id": [1, 2], "v": values})
 
 
-def test_what_pandas_lacks_is_null():
+def test_missing_values_of_pandas_become_null():
     for type, values in (("int64", [1, np.nan]), ("date32", [date(2024, 1, 1), pd.NaT])):
         table = _table(type)
         table.upsert({"id": [1, 2], "v": pd.Series(values, dtype=object)})
         assert _values(table) == [values[0], None]
 
 
-def test_a_key_that_would_be_cut_finds_and_deletes_no_row():
+def test_a_key_that_would_be_truncated_neither_finds_nor_deletes_a_row():
     table = _table("int64")
     table.upsert([{"id": 1, "v": 1}])
     for call, key in ((table.get, 1.5), (table.get, [1, 1.5]), (table.delete, [{"id": 1.5}])):
@@ -146,7 +146,7 @@ def test_a_key_that_would_be_cut_finds_and_deletes_no_row():
     assert table.get(1.0) == {"id": 1, "v": 1} and table.scan().count() == 1
 
 
-def test_numbers_with_a_fraction_widen_a_column_of_integers():
+def test_an_upsert_of_fractions_with_evolve_widens_an_integer_column():
     table = _table("int32")
     table.upsert([{"id": 1, "v": 1}])
     table.upsert([{"id": 2, "v": 1.5}], evolve=True)
@@ -161,21 +161,21 @@ def test_numbers_with_a_fraction_widen_a_column_of_integers():
         max_size=5,
     ),
 )
-def test_what_pyarrow_takes_and_nothing_cuts_is_equal(type, values):
+def test_values_are_reported_as_truncated_exactly_if_pyarrow_changes_them(type, values):
     given_values = [[value] for value in values] if pa.types.is_list(type) else values
     try:
-        found = pa.array(given_values, type).to_pylist()
+        converted = pa.array(given_values, type).to_pylist()
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return
-    assert (first_truncated(given_values, type) is None) == (found == given_values)
+    assert (first_truncated(given_values, type) is None) == (converted == given_values)
 
 
-def test_a_partition_is_not_named_by_a_value_that_would_be_cut():
+def test_a_partition_value_that_would_be_truncated_is_refused():
     types = columns("id int64, k int32, day date32")
     table = mdt.create(MemoryStorage(), types, ["id"], partition_by=["k", "day"])
     row = {"id": 1, "k": 1, "day": date(2024, 1, 1)}
     table.upsert([row])
-    for wrong in ({"k": 1.5}, {"day": NOON}, {"k": 1, "day": pd.NaT}):
-        refused("would change it", table.delete_partition, wrong)
-        refused("would change it", table.insert_overwrite, [row], partitions=wrong)
+    for partition in ({"k": 1.5}, {"day": NOON}, {"k": 1, "day": pd.NaT}):
+        refused("would change it", table.delete_partition, partition)
+        refused("would change it", table.insert_overwrite, [row], partitions=partition)
     assert table.delete_partition({"k": 1.0, "day": MIDNIGHT}).deleted == 1

@@ -1,5 +1,5 @@
-"""What was declared is what comes back, to the last type and required field; what Hudi keeps
-instead stands in docs/schema.md.
+"""The types and required fields of a declared schema are restored exactly when reading.
+docs/schema.md lists the types that Hudi's files have instead.
 """
 
 import json
@@ -38,29 +38,29 @@ def _array(type, values):
 
 
 def _rows(kinds):
-    """Return three rows, the last null but for the key, of the flat types and of nested ones."""
+    """Return three rows of flat and nested types. The last one has nulls except for the key."""
     columns = {
         name: _array(type, [*values, None]) for name, (type, values) in (kinds | ENCODED).items()
     }
     for name, make, wrap in NESTED:
-        for inner, (type, (one, other)) in kinds.items():
-            columns[f"{name}_{inner}"] = _array(make(type), [wrap(one), wrap(other), None])
+        for inner_name, (type, (first, second)) in kinds.items():
+            columns[f"{name}_{inner_name}"] = _array(make(type), [wrap(first), wrap(second), None])
     return pa.table({"id": pa.array([1, 2, 3], pa.int16()), **columns})
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_what_was_created_is_what_a_scan_returns(table_type, tmp_path):
+def test_a_scan_returns_the_declared_types_and_the_written_values(table_type, tmp_path):
     data = _rows(FLAT)
     table = trees.create(
         tmp_path / "t", data.schema, table_type=table_type, options={"mdt.durable": False}
     )
     table.bulk_insert(data)
     table.upsert(data.slice(0, 2))
-    for found in (table.scan().to_arrow(), pa.table(mdt.open(tmp_path / "t").scan())):
-        assert found.schema.equals(data.schema, check_metadata=True)
-        for column, field in zip(found.columns, data.schema, strict=True):
+    for read_rows in (table.scan().to_arrow(), pa.table(mdt.open(tmp_path / "t").scan())):
+        assert read_rows.schema.equals(data.schema, check_metadata=True)
+        for column, field in zip(read_rows.columns, data.schema, strict=True):
             assert column.type.equals(field.type, check_metadata=True)
-        assert _by_id(found) == data.to_pylist()
+        assert _by_id(read_rows) == data.to_pylist()
     assert table.get(2) == data.to_pylist()[1]
     trees.assert_readers_agree(table, tmp_path / "t")
     table.compact()
@@ -86,52 +86,52 @@ def arrays(draw, depth=0):
     name, make, _ = NESTED[kind]
     type, values = draw(arrays(depth + 1))
     if name == "struct":
-        made = st.fixed_dictionaries({"a": values, "b": st.none() | st.integers(-3, 3)})
+        element_values = st.fixed_dictionaries({"a": values, "b": st.none() | st.integers(-3, 3)})
     elif name == "map":
-        made = st.lists(st.tuples(st.text("ab", max_size=2), values), max_size=3)
+        element_values = st.lists(st.tuples(st.text("ab", max_size=2), values), max_size=3)
     elif name == "pair":
-        made = st.lists(values, min_size=2, max_size=2)
+        element_values = st.lists(values, min_size=2, max_size=2)
     else:
-        made = st.lists(values, max_size=3)
-    return make(type), st.none() | made
+        element_values = st.lists(values, max_size=3)
+    return make(type), st.none() | element_values
 
 
 @settings(**QUIET)
 @given(st.data())
-def test_values_of_any_nested_type_are_stored_and_come_back(data):
+def test_values_of_any_nested_type_survive_conversion_to_the_stored_type_and_back(data):
     type, values = data.draw(arrays())
     given_values = data.draw(st.lists(values, max_size=6))
     array = _array(type, given_values)
     start = data.draw(st.integers(0, len(array)))
     array = array.slice(start, data.draw(st.integers(0, len(array) - start)))
     field = pa.field("c", type)
-    kept = stored_schema(pa.schema([field]))
-    there = convert(array, kept.field(0).type)
-    there.validate(full=True)
-    back = Restoration.from_schemas(pa.schema([field]), kept).restore(
-        pa.table([there], schema=kept)
+    stored = stored_schema(pa.schema([field]))
+    converted = convert(array, stored.field(0).type)
+    converted.validate(full=True)
+    restored = Restoration.from_schemas(pa.schema([field]), stored).restore(
+        pa.table([converted], schema=stored)
     )
-    back.validate(full=True)
-    assert back.column(0).type.equals(type, check_metadata=True)
-    assert back.column(0).to_pylist() == array.to_pylist()
-    assert stored_schema(kept) == kept, "what is stored is stored as it is"
+    restored.validate(full=True)
+    assert restored.column(0).type.equals(type, check_metadata=True)
+    assert restored.column(0).to_pylist() == array.to_pylist()
+    assert stored_schema(stored) == stored, "a stored schema needs no further conversion"
 
 
-def test_a_dictionary_with_more_values_than_its_index_counts_comes_in_parts():
+def test_a_dictionary_column_may_have_more_values_than_its_index_type_can_count():
     type = pa.dictionary(pa.int8(), pa.string())
     table = mdt.create(MemoryStorage(), pa.schema([("id", pa.int64()), ("c", type)]), ["id"])
     texts = [f"t{n}" for n in range(1_000)]
     table.upsert(pa.table({"id": range(1_000), "c": texts}))
-    found = table.scan().to_arrow()
-    assert found["c"].type == type and [row["c"] for row in _by_id(found)] == texts
+    read_rows = table.scan().to_arrow()
+    assert read_rows["c"].type == type and [row["c"] for row in _by_id(read_rows)] == texts
 
 
-def test_metadata_of_fields_come_back_and_metadata_of_the_schema_do_not():
+def test_metadata_of_fields_are_kept_and_metadata_of_the_schema_are_dropped():
     fields = [pa.field("id", pa.int64(), metadata={"unit": "1"}), pa.field("x", pa.float64())]
     table = mdt.create(MemoryStorage(), pa.schema(fields, metadata={"pandas": "{}"}), ["id"])
     table.upsert(pa.table({"id": [1], "x": [1.0]}))
-    for found in (table.schema, table.scan().to_arrow().schema, table.scan(columns="id").schema):
-        assert found.field("id").metadata == {b"unit": b"1"} and not found.metadata
+    for schema in (table.schema, table.scan().to_arrow().schema, table.scan(columns="id").schema):
+        assert schema.field("id").metadata == {b"unit": b"1"} and not schema.metadata
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
@@ -146,22 +146,26 @@ def test_required_fields_are_kept_by_every_reader_and_writer(table_type, tmp_pat
     assert table.get([2, 7], columns="v")["v"].to_pylist() == [1, None]
     table.compact()
     assert trees.assert_readers_agree(table, tmp_path / "t") == data.to_pylist()
-    shown = pa.schema(HudiTable(str(tmp_path / "t")).get_schema())
-    assert [name for name in REQUIRED.names if not shown.field(name).nullable] == ["id", "v", "m"]
+    hudi_rs_schema = pa.schema(HudiTable(str(tmp_path / "t")).get_schema())
+    assert [name for name in REQUIRED.names if not hudi_rs_schema.field(name).nullable] == [
+        "id",
+        "v",
+        "m",
+    ]
 
 
-def test_null_structs_may_have_anything_in_their_required_fields(tmp_path):
+def test_null_structs_may_have_nulls_in_their_required_fields(tmp_path):
     def struct(**types):
         return pa.struct([pa.field(name, type, nullable=False) for name, type in types.items()])
 
     inner = struct(t=pa.string(), l=pa.list_(pa.int8()))
     outer = struct(a=pa.decimal128(5, 2), s=inner)
     leaves = [pa.nulls(3, field.type) for field in outer]
-    nothing = pa.StructArray.from_arrays(leaves, fields=list(outer), mask=pa.array([True] * 3))
-    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), nothing)
+    null_structs = pa.StructArray.from_arrays(leaves, fields=list(outer), mask=pa.array([True] * 3))
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), null_structs)
     keys = pa.array(["a", "b", "c"])
-    mapped = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), keys, nothing)
-    data = pa.table({"id": [1, 2, 3], "s": nothing, "ls": lists, "m": mapped})
+    mapped = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), keys, null_structs)
+    data = pa.table({"id": [1, 2, 3], "s": null_structs, "ls": lists, "m": mapped})
     table = trees.create(tmp_path / "t", data.schema)
     table.upsert(data)
     rows = trees.assert_readers_agree(table, tmp_path / "t")
@@ -175,7 +179,9 @@ def test_null_structs_may_have_anything_in_their_required_fields(tmp_path):
 
 @pytest.mark.parametrize("is_required", [False, True])
 @pytest.mark.parametrize("kind", ["struct", "list", "map"])
-def test_null_structs_may_have_structs_whose_required_fields_are_null(kind, is_required, tmp_path):
+def test_null_structs_may_contain_structs_whose_required_fields_are_null(
+    kind, is_required, tmp_path
+):
     inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     structs = pa.StructArray.from_arrays([pa.array([None, 5])], fields=list(inner))
     ends, keys = pa.array([0, 1, 2], pa.int32()), pa.array(["a", "b"])
@@ -210,18 +216,18 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("change", "said"), BROKEN)
-def test_a_null_where_none_may_be_is_refused_and_nothing_written(change, said):
+def test_a_null_in_a_required_field_is_refused_and_not_written(change, said):
     table = mdt.create(MemoryStorage(), REQUIRED, ["id"])
     table.upsert(pa.Table.from_pylist([GOOD], schema=REQUIRED))
     relaxed = pa.schema([pa.field(f.name, plain_nullable(f.type)) for f in REQUIRED])
     changes = [{"s": None, "l": None}, {"id": 2, **change}, {"id": 3, **change}]
-    rows = pa.Table.from_pylist([{**GOOD, **one} for one in changes], schema=relaxed)
+    rows = pa.Table.from_pylist([{**GOOD, **changed} for changed in changes], schema=relaxed)
     refused(said, table.upsert, rows)
     assert table.snapshot().seq == 1
 
 
 def plain_nullable(type):
-    """Return ``type`` with nothing required in it."""
+    """Return ``type`` without required fields."""
     if pa.types.is_struct(type):
         return pa.struct([pa.field(f.name, plain_nullable(f.type)) for f in type])
     if pa.types.is_map(type):
@@ -264,9 +270,9 @@ def test_filters_statistics_and_indexes_work_on_declared_types():
         ("match(text, '17')", 1),
     ):
         scan = table.scan(where)
-        found = scan.to_arrow()
-        assert (len(found), scan.count()) == (rows, rows), where
-        assert found.schema.equals(schema, check_metadata=True)
+        matching = scan.to_arrow()
+        assert (len(matching), scan.count()) == (rows, rows), where
+        assert matching.schema.equals(schema, check_metadata=True)
     assert table.scan(f"id = {2**64 - 1}").explain().rows_read == 1
 
 
@@ -285,29 +291,29 @@ def _avro_text(type):
     return type.get("logicalType") or (_avro_text(type["type"]))
 
 
-def test_readme_says_what_hudi_holds_and_hudi_rs_shows(tmp_path):
-    said = types_in_readme()
+def test_the_documented_types_are_those_of_hudis_schema_and_of_hudi_rs(tmp_path):
+    documented = types_in_readme()
     given_types = [type for type, _ in (FLAT | ENCODED).values()]
     missing = [
         type
         for type in given_types
-        if type not in [t for t, _ in said.values()] and not _same_kind(type, said)
+        if type not in [t for t, _ in documented.values()] and not _same_kind(type, documented)
     ]
     assert not missing
     schema = pa.schema(
-        [("id", pa.int64()), *((f"c{i}", type) for i, (type, _) in enumerate(said.values()))]
+        [("id", pa.int64()), *((f"c{i}", type) for i, (type, _) in enumerate(documented.values()))]
     )
     table = trees.create(tmp_path / "t", schema)
-    table.upsert(pa.table([pa.array([1]), *[pa.nulls(1)] * len(said)], names=schema.names))
+    table.upsert(pa.table([pa.array([1]), *[pa.nulls(1)] * len(documented)], names=schema.names))
     fields = {
         f["name"]: f["type"] for f in json.loads(to_avro(table.definition.schema, "t"))["fields"]
     }
-    shown = pa.Table.from_batches(
+    hudi_rs_schema = pa.Table.from_batches(
         [pa.record_batch(b) for b in HudiTable(str(tmp_path / "t")).read()]
     ).schema
-    for i, (name, (_, (hudi, hudi_rs, *_rest))) in enumerate(said.items()):
+    for i, (name, (_, (hudi, hudi_rs, *_rest))) in enumerate(documented.items()):
         assert _avro_text(fields[f"c{i}"]) == hudi, name
-        assert _shown(shown.field(f"c{i}").type) == hudi_rs, name
+        assert _shown(hudi_rs_schema.field(f"c{i}").type) == hudi_rs, name
 
 
 def _shown(type):
@@ -316,11 +322,13 @@ def _shown(type):
     return str(type).replace("element: ", "")
 
 
-def _same_kind(type, said):
+def _same_kind(type, documented):
     kinds = pa.types
     tests = (
         kinds.is_decimal,
         kinds.is_dictionary,
         lambda t: kinds.is_timestamp(t) and t.tz is not None,
     )
-    return any(test(type) and any(test(known) for known, _ in said.values()) for test in tests)
+    return any(
+        test(type) and any(test(known) for known, _ in documented.values()) for test in tests
+    )

@@ -1,5 +1,5 @@
-"""Every type of data beside every type of a column, where an upsert evolves: the rows fit, or an
-error of ours says why not.
+"""Every type of data upserted with evolve into every type of column. The rows fit, or an Invalid
+error gives the reason.
 """
 
 import pyarrow as pa
@@ -24,45 +24,45 @@ TYPES = {**FLAT, **NESTED, "null": (pa.null(), [None, None])}
 
 def array_of(values, type):
     if pa.types.is_dictionary(type):
-        # which older releases of pyarrow do not make of every type of values
+        # older releases of pyarrow do not convert every value type to a dictionary
         return pa.array(values, type.value_type).dictionary_encode().cast(type)
     return pa.array(values, type)
 
 
-def of_table(type):
+def definition_with(type):
     columns = pa.schema({"id": pa.int64(), "v": type})
     return mdt.create(MemoryStorage(), columns, ["id"]).definition
 
 
-def evolved(data, definition):
-    wanted = evolution(data.schema, definition)
-    if not wanted:
+def evolve(data, definition):
+    alteration = evolution(data.schema, definition)
+    if not alteration:
         return definition
-    version = apply_alteration(definition, wanted, 1)
+    version = apply_alteration(definition, alteration, 1)
     return definition.with_version(version)
 
 
 @pytest.mark.parametrize("old", [name for name in TYPES if name != "null"])
-def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_what_to_do(
+def test_data_of_any_type_fits_the_column_or_the_error_names_column_types_and_a_remedy(
     old,
 ):
-    definition, fit = of_table(TYPES[old][0]), set()
+    definition, fitting_types = definition_with(TYPES[old][0]), set()
     for new, (type, values) in TYPES.items():
         data = pa.table({"id": [1, 2], "v": array_of(values, type)})
         try:
-            after = evolved(data, definition)
+            after = evolve(data, definition)
             assert len(normalize(add_missing_columns(data, after), after)) == 2
-            fit.add(new)
+            fitting_types.add(new)
         except MdtError as error:
             assert isinstance(error, Invalid) and error.hint
             assert f"column 'v' is {type}, the table has {TYPES[old][0]}" in error.message, new
             remedies = ("cast the column", "time zone", "row ")
             assert any(remedy in error.message for remedy in remedies), error.message
-    assert {old, "null"} <= fit
+    assert {old, "null"} <= fitting_types
 
 
 @pytest.mark.parametrize("value", ["seven", b"x", True, [1], {"a": 1}])
-def test_values_of_python_that_do_not_fit_are_refused_and_nothing_is_altered(value):
+def test_python_values_that_do_not_fit_are_refused_and_the_table_is_not_altered(value):
     for type in (pa.float64(), pa.int64()):
         table = mdt.create(MemoryStorage(), pa.schema({"id": pa.int64(), "n": type}), ["id"])
         for data in ([{"id": 6, "n": value}], pa.table({"id": [6], "n": [value]})):

@@ -1,4 +1,4 @@
-"""Data comes as callers have it, and is cast where that loses nothing; so do schemas."""
+"""Data and schemas in every form that callers have. Casts are made only if nothing is lost."""
 
 import subprocess
 import sys
@@ -40,14 +40,14 @@ def _pandas():
 
 
 class Stream:
-    """Has the PyCapsule interface and nothing else."""
+    """An object with the stream method of the PyCapsule interface and nothing else."""
 
     def __arrow_c_stream__(self, requested_schema=None):
         return TABLE.__arrow_c_stream__(requested_schema)
 
 
 class OneBatch:
-    """Has the PyCapsule interface of a single batch."""
+    """An object with the PyCapsule method of a single array and nothing else."""
 
     def __arrow_c_array__(self, requested_schema=None):
         return TABLE.to_batches()[0].__arrow_c_array__(requested_schema)
@@ -91,11 +91,11 @@ FORMS = {
     ),
     "a filtered pandas frame": lambda: pd.concat([_pandas(), _pandas()]).iloc[[3, 1, 2]],
     "a pandas frame with a named index": lambda: _pandas().set_index("id"),
-    "a scan": lambda: _table(TABLE).scan(),
+    "a scan": lambda: _create_table(TABLE).scan(),
 }
 
 
-def _table(data=None, schema=SCHEMA):
+def _create_table(data=None, schema=SCHEMA):
     table = mdt.create(MemoryStorage(), schema, ["id"])
     if data is not None:
         table.upsert(data)
@@ -107,8 +107,8 @@ def _rows(table):
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-def test_rows_come_as(form):
-    table = _table()
+def test_rows_are_accepted_in_every_form(form):
+    table = _create_table()
     assert table.upsert(form()).inserted == 3
     assert _rows(table) == ROWS
     assert table.delete(form()).deleted == 3
@@ -127,8 +127,8 @@ def test_rows_come_as(form):
         pl.from_arrow(TABLE.slice(0, 0)),
     ],
 )
-def test_no_rows_commit_nothing_or_are_refused_for_their_columns(empty):
-    table = _table()
+def test_data_without_rows_commits_nothing_or_is_refused_for_missing_columns(empty):
+    table = _create_table()
     if isinstance(empty, dict | pa.Table) and not len(getattr(empty, "column_names", ())):
         refused("'id' is missing", table.upsert, empty)
     else:
@@ -136,18 +136,20 @@ def test_no_rows_commit_nothing_or_are_refused_for_their_columns(empty):
     assert table.snapshot().seq == 0
 
 
-def _broken(error):
+def _failing_batches(error):
     yield from TABLE.to_batches()
     raise error
 
 
-def test_what_an_iterable_raises_is_the_callers_own_and_a_reader_that_breaks_off_no_fault_of_columns():
-    table = _table()
+def test_an_error_of_an_iterable_is_passed_on_and_a_failing_reader_is_not_blamed_on_columns():
+    table = _create_table()
     with pytest.raises(KeyError, match="mine"):
-        table.upsert(_broken(KeyError("mine")))
-    reader = pa.RecordBatchReader.from_batches(SCHEMA, _broken(RuntimeError("the line is dead")))
-    said = "data of type RecordBatchReader could not be read: … the line is dead"
-    assert "columns" not in str(refused(said, table.upsert, reader))
+        table.upsert(_failing_batches(KeyError("mine")))
+    reader = pa.RecordBatchReader.from_batches(
+        SCHEMA, _failing_batches(RuntimeError("the line is dead"))
+    )
+    message = "data of type RecordBatchReader could not be read: … the line is dead"
+    assert "columns" not in str(refused(message, table.upsert, reader))
     assert table.snapshot().seq == 0
 
 
@@ -191,9 +193,9 @@ CASTS = [
 ]
 
 
-def _of_type(type):
-    """Return a table with a column ``v`` of a type."""
-    return _table(schema=pa.schema([("id", pa.int64()), ("v", type_of(type))]))
+def _table_with_type(type):
+    """Create a table with a column ``v`` of this type."""
+    return _create_table(schema=pa.schema([("id", pa.int64()), ("v", type_of(type))]))
 
 
 def _array(values, source):
@@ -201,16 +203,18 @@ def _array(values, source):
 
 
 @pytest.mark.parametrize(("values", "source", "target"), CASTS, ids=str)
-def test_a_cast_that_loses_nothing_is_made(values, source, target):
-    table, array = _of_type(target), _array(values, source)
+def test_a_lossless_cast_is_made(values, source, target):
+    table, array = _table_with_type(target), _array(values, source)
     table.upsert(pa.table({"id": range(len(array)), "v": array}))
     for row, given_value in zip(_rows(table), array.to_pylist(), strict=True):
-        mine = row["v"]
-        assert mine == given_value or float(mine) == pytest.approx(float(given_value), nan_ok=True)
+        read_value = row["v"]
+        assert read_value == given_value or float(read_value) == pytest.approx(
+            float(given_value), nan_ok=True
+        )
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 1])
-def test_categories_of_polars_come_and_go_in_lists_too(memory):
+def test_categories_of_polars_are_stored_and_restored_also_in_lists(memory):
     categories = {"id": pl.Int64, "c": pl.Categorical, "l": pl.List(pl.Categorical)}
     frame = pl.DataFrame({"id": [1, 2], "c": ["x", None], "l": [["x"], []]}, categories)
     options = {"mdt.write.memory.max": memory}
@@ -218,19 +222,19 @@ def test_categories_of_polars_come_and_go_in_lists_too(memory):
     assert table.scan().to_arrow().schema == table.schema
     assert (table.upsert([]).inserted, table.upsert(frame).inserted) == (0, 2)
     assert pl.DataFrame(table.scan(order_by="id")).to_dicts() == frame.to_dicts()
-    plain = _table(
+    plain = _create_table(
         schema=columns("id int64, c string").append(pa.field("l", pa.list_(pa.string())))
     )
     plain.upsert(frame)
     assert _rows(plain) == frame.to_dicts()
 
 
-def test_what_arrow_cannot_convert_is_refused_by_its_types():
+def test_data_that_arrow_cannot_convert_is_refused_with_its_types():
     views = pa.RunEndEncodedArray.from_arrays(
         pa.array([1], pa.int16()), pa.array(["a"], pa.string_view())
     )
-    said = "column 'name' is run_end_encoded< … the table has string: Function 'run_end_decode'"
-    refused(said, _table().upsert, TABLE.slice(0, 1).set_column(1, "name", views))
+    message = "column 'name' is run_end_encoded< … the table has string: Function 'run_end_decode'"
+    refused(message, _create_table().upsert, TABLE.slice(0, 1).set_column(1, "name", views))
 
 
 LOSSES = [
@@ -255,8 +259,8 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("values", "source", "target"), LOSSES, ids=str)
-def test_a_cast_that_loses_something_is_refused_and_names_the_row(values, source, target):
-    table, array = _of_type(target), _array(values, source)
+def test_a_lossy_cast_is_refused_and_the_error_names_the_row(values, source, target):
+    table, array = _table_with_type(target), _array(values, source)
     data = pa.table({"id": [7, 8], "v": array})
     refused("column 'v' is … : row 1 (id=8) has ", table.upsert, data)
     assert table.snapshot().seq == 0
@@ -282,28 +286,28 @@ NEVER = [
 
 
 @pytest.mark.parametrize(("source", "target"), NEVER, ids=str)
-def test_types_of_other_kinds_are_refused_even_without_values(source, target):
+def test_incompatible_types_are_refused_even_if_all_values_are_null(source, target):
     data = pa.table({"id": [7], "v": pa.nulls(1, type_of(source))})
-    refused("the types do not fit", _of_type(target).upsert, data)
+    refused("the types do not fit", _table_with_type(target).upsert, data)
 
 
 @given(
     st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40),
     st.integers(1, 5),
 )
-def test_the_first_row_that_does_not_fit_is_named(numbers, chunk):
-    wrong = [row for row, number in enumerate(numbers) if not -128 <= (number or 0) <= 127]
+def test_the_error_of_a_lossy_cast_names_the_first_row_that_does_not_fit(numbers, chunk):
+    misfits = [row for row, number in enumerate(numbers) if not -128 <= (number or 0) <= 127]
     narrow = columns("v int8")
     parts = [numbers[at : at + chunk] for at in range(0, len(numbers), chunk)]
     data = pa.table({"v": pa.chunked_array(parts, pa.int64())})
-    if not wrong:
+    if not misfits:
         assert conform(data, narrow, narrow)["v"].to_pylist() == numbers
     else:
-        said = f"row {wrong[0]} has {numbers[wrong[0]]}:"
-        refused(said, conform, data, narrow, narrow)
+        message = f"row {misfits[0]} has {numbers[misfits[0]]}:"
+        refused(message, conform, data, narrow, narrow)
 
 
-def test_values_of_python_are_typed_by_the_table():
+def test_python_values_are_converted_to_the_types_of_the_table():
     types = columns("id uint8, d decimal(9, 2), f float, w duration[ms], h halffloat")
     for name, type in (
         ("m", pa.map_(pa.string(), pa.int8())),
@@ -311,7 +315,7 @@ def test_values_of_python_are_typed_by_the_table():
         ("c", pa.dictionary(pa.int8(), pa.string())),
     ):
         types = types.append(pa.field(name, type))
-    table = _table(schema=types)
+    table = _create_table(schema=types)
     row = {
         "id": 1,
         "d": Decimal("1.5"),
@@ -327,7 +331,7 @@ def test_values_of_python_are_typed_by_the_table():
     assert _rows(table) == [row, other]
 
 
-def test_python_objects_of_polars_are_refused_instead_of_their_addresses():
+def test_object_columns_of_polars_are_refused():
     table = mdt.create(MemoryStorage(), pa.schema({"id": pa.int64(), "b": pa.binary()}), ["id"])
     frame = pl.DataFrame({"id": [1], "b": pl.Series([b"x"], dtype=pl.Object)})
     for data in (frame, frame.lazy(), iter([frame]), [frame]):
@@ -335,7 +339,7 @@ def test_python_objects_of_polars_are_refused_instead_of_their_addresses():
     assert table.scan().count() == 0
 
 
-def test_a_schema_comes_from_polars_and_from_a_struct():
+def test_a_table_is_created_from_a_polars_schema_and_from_a_struct_type():
     for given_schema in (pl.DataFrame(TABLE).schema, pa.struct(list(SCHEMA))):
         table = mdt.create(MemoryStorage(), given_schema, ["id"])
         table.upsert(ROWS)
@@ -346,34 +350,39 @@ def test_a_schema_comes_from_polars_and_from_a_struct():
     "form",
     ["a table", "a pandas frame", "a polars frame", "a duckdb relation", "a lazy frame"],
 )
-def test_data_in_the_place_of_a_schema_is_refused_with_what_to_write(form):
+def test_data_in_place_of_a_schema_is_refused_with_a_hint(form):
     data = FORMS[form]()
     refused("which is data … hint: … chema", mdt.create, MemoryStorage(), data, ["id"])
 
 
-def test_no_package_of_frames_is_imported_to_tell_what_data_is(tmp_path):
-    """pandas is left out: pyarrow imports it itself, where it is, for lists."""
+def test_writing_python_values_imports_no_data_frame_package(tmp_path):
+    """pandas is not tested: pyarrow imports it for lists if it is installed."""
     code = (
         f"import sys, mdt, pyarrow as pa; t = mdt.create({str(tmp_path / 't')!r}, pa.schema([('id',"
         " pa.int64())]), ['id']); t.upsert([{'id': 1}]); t.upsert({'id': [2]});"
         " print(t.scan().count(), sorted({'polars', 'duckdb', 'pyspark'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "2 []"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "2 []"
 
 
-def test_pieces_of_few_rows_are_held_together_and_those_without_rows_not_at_all():
-    def given():
+def test_small_pieces_are_combined_and_empty_ones_skipped():
+    def small_batches():
         for n in range(5_000):
             text = pa.array([f"v{n // 2_000}"]).dictionary_encode()
             batch = pa.record_batch({"id": [n], "c": text})
             yield batch
             yield batch.slice(1)
 
-    for data in (given(), pa.RecordBatchReader.from_batches(next(given()).schema, given())):
-        found = pieces(data)
-        assert found is not None
-        tables = [table for table in found if len(table)]
+    for data in (
+        small_batches(),
+        pa.RecordBatchReader.from_batches(next(small_batches()).schema, small_batches()),
+    ):
+        combined = pieces(data)
+        assert combined is not None
+        tables = [table for table in combined if len(table)]
         assert len(tables) == 10 and all(table["id"].num_chunks == 1 for table in tables)
         assert pa.concat_tables(tables)["id"].to_pylist() == list(range(5_000))
 
@@ -399,18 +408,18 @@ READERS = {
 @pytest.mark.parametrize(
     "told", [LEGACY, {"org.apache.spark.version": "2.4.8"}], ids=["LEGACY", "Spark 2"]
 )
-def test_days_of_the_old_calendar_are_refused_however_they_come(tmp_path, days, told, read):
+def test_dates_in_the_julian_calendar_are_refused_in_every_form_of_data(tmp_path, days, told, read):
     rows = pa.table({"id": [1, 2], "at": days})
     table = mdt.create(MemoryStorage(), rows.schema, ["id"])
     pq.write_table(rows.replace_schema_metadata(told), tmp_path / "old.parquet")
-    said = "'at' has dates or times in the Julian calendar … hint: read the file with Spark"
-    refused(said, table.upsert, read(tmp_path / "old.parquet"))
+    message = "'at' has dates or times in the Julian calendar … hint: read the file with Spark"
+    refused(message, table.upsert, read(tmp_path / "old.parquet"))
     assert table.scan().count() == 0
     assert table.upsert(rows).inserted == 2
 
 
 @pytest.mark.parametrize("told", [LEGACY, {"org.apache.spark.version": "4.0.0"}, {"pandas": "{}"}])
-def test_days_that_both_calendars_count_alike_are_taken(told):
+def test_dates_that_are_equal_in_both_calendars_are_accepted(told):
     day, at = date(1, 1, 1), datetime(1500, 1, 1)
     if told is LEGACY:
         day, at = date(1582, 10, 15), datetime(1900, 1, 1)

@@ -1,4 +1,4 @@
-"""Values that Arrow and Hudi have and Python has not: as dicts and as JSON."""
+"""Values of Arrow and Hudi that Python types cannot hold, as dicts and as JSON."""
 
 from datetime import datetime
 
@@ -34,28 +34,28 @@ FAR = {
 }
 
 
-def made(path, values):
+def create_table(path, values):
     table = mdt.create(path, pa.schema([("id", pa.int64()), ("x", values.type)]), ["id"])
     table.upsert(pa.table({"id": [1], "x": values}))
     return table
 
 
 @pytest.mark.parametrize("name", FAR)
-def test_a_row_has_moments_that_python_lacks_as_those_of_numpy(tmp_path, name):
+def test_times_outside_of_pythons_range_are_returned_as_numpy_values(tmp_path, name):
     values, expected, _ = FAR[name]
-    table = made(tmp_path / "t", values)
+    table = create_table(tmp_path / "t", values)
     assert table.get(1) == {"id": 1, "x": expected}
     assert table.get([1])["x"].chunk(0).equals(values)
 
 
-def test_the_command_line_writes_them_as_text(tmp_path):
+def test_the_command_line_prints_times_outside_of_pythons_range_as_text(tmp_path):
     for name, (values, _, text) in FAR.items():
-        made(tmp_path / name, values)
+        create_table(tmp_path / name, values)
         assert document("scan", tmp_path / name) == {"id": 1, "x": text}
         assert text in shown("scan", tmp_path / name)
 
 
-def test_durations_and_moments_inside_others_are_numpys_where_python_has_none():
+def test_nested_times_and_durations_outside_of_pythons_range_are_numpy_values():
     far, near = 253402300800, 0
     second = pa.timestamp("s")
     type = pa.struct({"at": pa.list_(second), "by": pa.map_(pa.string(), second)})
@@ -63,11 +63,11 @@ def test_durations_and_moments_inside_others_are_numpys_where_python_has_none():
     long = pa.array([2**62], pa.duration("s"))
     (row,) = rows_of(pa.table({"long": long, "in": inside, "note": ["n"]}))
     moment = np.datetime64(far, "s")
-    found = {"at": [datetime(1970, 1, 1), moment], "by": [("k", moment)]}
-    assert row == {"long": np.timedelta64(2**62, "s"), "in": found, "note": "n"}
+    expected = {"at": [datetime(1970, 1, 1), moment], "by": [("k", moment)]}
+    assert row == {"long": np.timedelta64(2**62, "s"), "in": expected, "note": "n"}
 
 
-def test_what_no_reader_can_read_stays_an_error():
+def test_invalid_utf8_raises_a_decode_error():
     broken = pa.array([b"\xff"]).view(pa.string())
     with pytest.raises(UnicodeDecodeError):
         rows_of(pa.table({"x": broken}))

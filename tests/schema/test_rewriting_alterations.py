@@ -1,4 +1,4 @@
-"""Alterations that write all rows again, so that every reader applies them."""
+"""Alterations that rewrite all rows, so that every reader applies them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CHANGES = {
         "reorder": ["ts", "id"],
     },
 }
-"""Changes that readers of older files would read wrongly, or fail on."""
+"""Changes that readers of older files would read incorrectly or fail on."""
 
 each_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 each_kind = pytest.mark.parametrize("kind", [MOR, COW])
@@ -71,7 +71,7 @@ def rows(numbers, ts):
     ]
 
 
-def made(path, kind, *, formats=("hudi",), **options):
+def create_filled_table(path, kind, *, formats=("hudi",), **options):
     """Return a table with log files or deletion vectors in both of its partitions."""
     table = mdt.create(
         LocalStorage(path, durable=False),
@@ -85,19 +85,19 @@ def made(path, kind, *, formats=("hudi",), **options):
         formats=list(formats),
         options={**OFF, **options},
     )
-    return filled(table)
+    return fill(table)
 
 
-def filled(table):
+def fill(table):
     table.upsert(rows(range(20), 1))
     table.upsert(rows(range(5, 9), 2))
     table.delete([{"id": "k3", "city": "y", "ts": 2}])
     return table
 
 
-def changed(table, change):
-    """Return the rows that ``table`` has after a change, by altering a copy without rewriting."""
-    copy = filled(
+def expected_rows(table, change):
+    """Return the rows that ``table`` should have after a change, from an altered copy in memory."""
+    copy = fill(
         mdt.create(
             MemoryStorage(),
             SCHEMA,
@@ -120,20 +120,23 @@ def log_files(table):
 
 
 def assert_formats_read(table, seq=None):
-    """Assert that the readers of both formats see the rows of ``table``."""
+    """Assert that readers of Delta and Iceberg read the rows of ``table``."""
     expected, path = table.scan(as_of=seq), table.path.removeprefix("file://")
-    found = [*delta_rows(path, expected.schema, seq), *iceberg_rows(path, expected.schema, seq)]
-    assert {name for name, _ in found} == {"delta-rs", "polars", "pyiceberg"}
-    for name, theirs in found:
-        assert bag(theirs) == bag(expected.to_arrow()), name
+    rows_by_reader = [
+        *delta_rows(path, expected.schema, seq),
+        *iceberg_rows(path, expected.schema, seq),
+    ]
+    assert {name for name, _ in rows_by_reader} == {"delta-rs", "polars", "pyiceberg"}
+    for name, rows_read in rows_by_reader:
+        assert bag(rows_read) == bag(expected.to_arrow()), name
 
 
 @each_change
 @each_kind
 @each_version
-def test_hudis_readers_apply_every_change(tmp_path, kind, version, change):
-    table = made(tmp_path, kind, **{"mdt.table.version": version})
-    expected, before = changed(table, change), table.snapshot().seq
+def test_hudis_readers_apply_every_change_after_a_rewrite(tmp_path, kind, version, change):
+    table = create_filled_table(tmp_path, kind, **{"mdt.table.version": version})
+    expected, before = expected_rows(table, change), table.snapshot().seq
     old_rows = table.scan().to_arrow()
     result = table.alter(**change, rewrite=True)
     assert result.files_written == 2 and not log_files(table)
@@ -151,12 +154,14 @@ def test_hudis_readers_apply_every_change(tmp_path, kind, version, change):
 @each_change
 @each_kind
 @pytest.mark.parametrize("is_added", [True, False])
-def test_readers_of_other_formats_apply_every_change(tmp_path, kind, change, is_added):
-    """The formats begin with the alteration, or are there before."""
+def test_readers_of_other_formats_apply_every_change_after_a_rewrite(
+    tmp_path, kind, change, is_added
+):
+    """The formats are added by the alteration or before it."""
     pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")
-    table = made(tmp_path, kind, formats=["hudi"] if is_added else ALL)
-    expected, before = changed(table, change), table.snapshot().seq
+    table = create_filled_table(tmp_path, kind, formats=["hudi"] if is_added else ALL)
+    expected, before = expected_rows(table, change), table.snapshot().seq
     with pytest.raises(mdt.errors.Invalid, match="cannot have the format") as refused:
         table.alter(**change, formats=ALL, beyond_hudi=True)
     assert "rewrite=True" in refused.value.hint
@@ -172,8 +177,8 @@ def test_readers_of_other_formats_apply_every_change(tmp_path, kind, change, is_
     assert table.check().ok
 
 
-def test_formats_are_added_to_a_table_with_log_files_and_older_columns(tmp_path):
-    table = made(tmp_path, MOR)
+def test_formats_are_added_by_a_rewrite_to_a_table_with_log_files_and_renamed_columns(tmp_path):
+    table = create_filled_table(tmp_path, MOR)
     table.alter(rename={"note": "remark"}, beyond_hudi=True)
     assert log_files(table)
     table.alter(formats=ALL, rewrite=True)
@@ -181,8 +186,8 @@ def test_formats_are_added_to_a_table_with_log_files_and_older_columns(tmp_path)
     assert_formats_read(table)
 
 
-def test_options_apply_to_the_rows_that_are_written_again(tmp_path):
-    table = made(tmp_path, COW)
+def test_a_rewrite_applies_changed_options_to_all_files(tmp_path):
+    table = create_filled_table(tmp_path, COW)
     table.alter(options={"mdt.compression": "zstd"}, rewrite=True)
     files = [tmp_path / row["partition"] / row["name"] for row in table.files().to_pylist()]
     columns = [pq.read_metadata(file).row_group(0).column(7) for file in files]
@@ -190,8 +195,8 @@ def test_options_apply_to_the_rows_that_are_written_again(tmp_path):
     agreed(table)
 
 
-def test_an_alteration_that_changes_nothing_writes_nothing(tmp_path):
-    table = made(tmp_path, MOR)
+def test_an_alteration_without_effect_and_a_dry_run_write_nothing(tmp_path):
+    table = create_filled_table(tmp_path, MOR)
     before = table.snapshot().seq
     assert table.alter(reorder=["id"], rewrite=True).files_written == 0
     assert table.snapshot().seq == before
@@ -199,49 +204,49 @@ def test_an_alteration_that_changes_nothing_writes_nothing(tmp_path):
     assert planned.files_written and table.snapshot().seq == before
 
 
-def test_indexes_hold_the_rows_that_are_written_again(tmp_path):
-    table = made(tmp_path, COW)
+def test_indexes_cover_the_rewritten_rows(tmp_path):
+    table = create_filled_table(tmp_path, COW)
     table.alter(rename={"note": "remark"}, widen={"n": "int64"}, rewrite=True)
     assert table.definition.indexes == ("column_stats/1(n)", "bitmap/1(remark)")
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
-    found = table.scan().to_arrow()
+    all_rows = table.scan().to_arrow()
     for where, test in (
         ("remark = 'note 3'", pc.field("remark") == "note 3"),
         ("n > 17", pc.field("n") > 17),
     ):
-        assert bag(table.scan(where).to_arrow()) == bag(found.filter(test))
+        assert bag(table.scan(where).to_arrow()) == bag(all_rows.filter(test))
     agreed(table)
 
 
 def test_large_files_are_converted_too(tmp_path):
-    table = made(tmp_path, COW)
-    expected = changed(table, CHANGES["all"])
+    table = create_filled_table(tmp_path, COW)
+    expected = expected_rows(table, CHANGES["all"])
     with patch.object(large_files, "is_large", lambda *_: True):
         table.alter(**CHANGES["all"], rewrite=True)
     agreed(table, expected)
 
 
 def test_tasks_of_an_engine_write_the_rows(tmp_path):
-    table = made(tmp_path, MOR)
-    expected = changed(table, CHANGES["all"])
+    table = create_filled_table(tmp_path, MOR)
+    expected = expected_rows(table, CHANGES["all"])
     options = {"mdt.compression": "zstd"}
-    done = table.alter(**CHANGES["all"], options=options, rewrite=True, spark=Pool())
-    assert done.engine == "processes"
+    result = table.alter(**CHANGES["all"], options=options, rewrite=True, spark=Pool())
+    assert result.engine == "processes"
     agreed(table, expected)
 
 
-def test_statistics_have_the_number_of_the_commit_though_another_one_came_between(tmp_path):
-    """A new column with the name of a dropped one has statistics that are named by the commit."""
-    table = made(tmp_path, COW)
-    write, others = Alter.write, mdt.open(table.storage)
+def test_statistics_are_named_by_the_commit_that_succeeds_after_a_conflict(tmp_path):
+    """Statistics of a new column with the name of a dropped one are named by their commit."""
+    table = create_filled_table(tmp_path, COW)
+    original, other_writer = Alter.write, mdt.open(table.storage)
 
-    def write_late(operation, *given):
-        changes = write(operation, *given)
-        if not len(others.tags()):
-            others.tag("between")
+    def write_after_another_commit(operation, *arguments):
+        changes = original(operation, *arguments)
+        if not len(other_writer.tags()):
+            other_writer.tag("between")
         return changes
 
-    with patch.object(Alter, "write", write_late):
-        done = table.alter(drop=["note"], add={"note": "string"}, rewrite=True)
-    assert done.attempts == 2 and len(table.tags()) == 1
+    with patch.object(Alter, "write", write_after_another_commit):
+        result = table.alter(drop=["note"], add={"note": "string"}, rewrite=True)
+    assert result.attempts == 2 and len(table.tags()) == 1
     agreed(table)

@@ -1,4 +1,4 @@
-"""Versions of a schema follow each other by rules that readers rely on."""
+"""Rules for the succession of schema versions, which readers rely on."""
 
 import json
 import operator
@@ -39,7 +39,7 @@ REQUIRED = pa.field("n", pa.int32(), nullable=False)
 
 
 def chain_of(count):
-    """Return versions of the same columns, as many as ``count``."""
+    """Return ``count`` versions of the same columns."""
     return (FIRST, *(version(since, range(5), ID, N, S) for since in range(1, count)))
 
 
@@ -61,30 +61,30 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_version_that_cannot_follow_is_refused(name):
+def test_a_version_that_cannot_follow_its_predecessor_is_refused(name):
     new, reason = WRONG[name]
     with pytest.raises(ValueError, match=reason):
         check_succession((FIRST, new), ("id",))
 
 
-def test_a_table_may_have_all_the_versions_that_it_keeps():
+def test_a_table_may_have_up_to_the_limit_of_schema_versions():
     chain = chain_of(SCHEMA_VERSIONS_MAX + 1)
     check_succession(chain[:-1], ("id",))
     with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} schema versions"):
         check_succession(chain, ("id",))
 
 
-def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(
+def test_a_succession_is_checked_once_and_a_further_version_is_checked_alone(
     monkeypatch,
 ):
     checked = []
-    whole = versions._check_follows
+    original = versions._check_follows
 
-    def counted(new, *before):
+    def record_check(new, *older):
         checked.append(new.id)
-        whole(new, *before)
+        original(new, *older)
 
-    monkeypatch.setattr(versions, "_check_follows", counted)
+    monkeypatch.setattr(versions, "_check_follows", record_check)
     chain = chain_of(101)
     check_succession(chain[:-1], ("id",))
     assert len(checked) == 5 * 99
@@ -93,12 +93,12 @@ def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(
     assert len(checked) == 5 * 100
 
 
-def test_ids_of_dropped_columns_are_never_given_again():
+def test_ids_of_dropped_columns_are_not_used_again():
     dropped, added = version(1, (0, 2, 3, 4), ID, S), version(2, (0, 2, 3, 4, 1), ID, S, N)
-    check_succession((FIRST, dropped, added), ("id",))  # the same column, as after a restore
-    other = version(2, (0, 2, 3, 4, 1), ID, S, ("n", pa.string()))
+    check_succession((FIRST, dropped, added), ("id",))  # the same column, after a restore
+    another_type = version(2, (0, 2, 3, 4, 1), ID, S, ("n", pa.string()))
     with pytest.raises(ValueError, match="int32 cannot be read as string"):
-        check_succession((FIRST, dropped, other), ("id",))
+        check_succession((FIRST, dropped, another_type), ("id",))
     gap = version(1, (0, 2, 3, 4, 9), ID, S, N)
     reused = version(2, (0, 2, 3, 4, 7), ID, S, ("x", pa.int32()))
     with pytest.raises(ValueError, match="used before"):
@@ -123,7 +123,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_version_of_a_wrong_form_is_refused(name):
+def test_an_invalid_version_is_refused(name):
     value = FIRST.to_json()
     assert from_json(value).ids == FIRST.ids
     DAMAGE[name](value)
@@ -131,33 +131,33 @@ def test_a_version_of_a_wrong_form_is_refused(name):
         from_json(value)
 
 
-def test_checkpoints_that_are_read_share_their_versions():
-    texts = [json.dumps(one.to_json()) for one in chain_of(3)]
+def test_versions_decoded_twice_are_the_same_objects():
+    texts = [json.dumps(version.to_json()) for version in chain_of(3)]
     first, again = ([from_json(json.loads(text)) for text in texts] for _ in range(2))
     assert all(map(operator.is_, first, again)) and len(set(first)) == 3
     assert from_json(json.loads(texts[0]), 1) is first[1]
 
 
-def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(
+def test_statistics_names_of_one_more_version_cost_only_that_version(
     monkeypatch,
 ):
-    asked, paths = [], SchemaVersion.paths
+    versions_read, paths = [], SchemaVersion.paths
     monkeypatch.setattr(
-        SchemaVersion, "paths", lambda self: asked.append(self.since) or paths(self)
+        SchemaVersion, "paths", lambda self: versions_read.append(self.since) or paths(self)
     )
     chain = chain_of(100)
     for count in range(1, 101):
         statistics_names(chain[:count])
-    assert asked == list(range(100))
+    assert versions_read == list(range(100))
 
 
-def test_a_segment_has_the_version_of_its_commit():
-    versions = (FIRST, version(3, (0,), ID), version(7, (0,), ID))
+def test_the_version_of_a_segment_is_that_of_its_commit():
+    schema_versions = (FIRST, version(3, (0,), ID), version(7, (0,), ID))
     for seq, since in ((0, 0), (2, 0), (3, 3), (6, 3), (7, 7), (99, 7)):
-        assert version_of(versions, seq << 20 | 5).since == since
+        assert version_of(schema_versions, seq << 20 | 5).since == since
 
 
-def test_statistics_keep_their_name_where_keys_and_values_stay():
+def test_statistics_keep_their_name_while_the_column_is_renamed_or_widened_compatibly():
     renamed = pa.struct([("z", pa.int32()), ("b", pa.string())])
     second = version(1, FIRST.ids, ID, ("n", pa.int64()), ("s", renamed))
     third = version(2, (0, 1, 5), ID, ("n", pa.float64()), ("s", pa.int32()))
@@ -167,7 +167,7 @@ def test_statistics_keep_their_name_where_keys_and_values_stay():
     assert tuple(before) == tuple(statistics_names((FIRST, second)))
 
 
-def test_a_file_that_has_none_of_the_columns_still_has_its_rows():
+def test_a_file_without_any_of_the_columns_still_has_its_rows():
     newest = version(1, (0, 5), ID, ("x", pa.int32()))
     form = form_between(FIRST, newest, columns("x int32"))
     assert form is not None and form.stored.names == ["_hoodie_commit_time"]
@@ -175,13 +175,13 @@ def test_a_file_that_has_none_of_the_columns_still_has_its_rows():
     assert rows.to_pylist() == [{"x": None}, {"x": None}]
 
 
-def test_columns_that_stay_are_read_as_they_are():
+def test_unchanged_columns_are_read_without_conversion():
     newest = version(1, (0, 2, 3, 4), ID, S)
     assert form_between(FIRST, newest, SCHEMA.remove(1)) is None
     assert form_between(FIRST, FIRST, SCHEMA) is None
 
 
-def test_floats_rise_as_their_texts_do():
+def test_widened_floats_have_the_value_of_their_decimal_text():
     floats = pa.array(
         [-1e30, -0.1, -0.0, 0.0, 1e-45, 0.1, 1464095.25, float("inf"), float("nan"), None],
         pa.float32(),
@@ -192,13 +192,13 @@ def test_floats_rise_as_their_texts_do():
     assert wide.cast(pa.float32()).slice(0, 8) == floats.slice(0, 8)
 
 
-def test_an_alter_ends_where_ids_end():
+def test_an_alteration_beyond_the_largest_column_id_is_refused():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     last = replace(table.definition.version, since=1, given=versions.ID_MAX)
     definition = replace(table.definition, versions=(last,))
-    one, two = (
+    one_column, two_columns = (
         Alteration(add={name: pa.field(name, pa.int32()) for name in names})
         for names in ("x", "xy")
     )
-    assert apply_alteration(definition, one, 2).ids[-1] == versions.ID_MAX
-    refused("no id left for a new column", apply_alteration, definition, two, 2)
+    assert apply_alteration(definition, one_column, 2).ids[-1] == versions.ID_MAX
+    refused("no id left for a new column", apply_alteration, definition, two_columns, 2)
