@@ -1,8 +1,8 @@
-"""Small objects that ask for much memory: each is refused before it is allocated, or answered
-within a stated bound.
+"""Small objects that unpack to much memory are refused before it is allocated, or read within a
+limit.
 
-Every bomb goes off in a process of its own, whose largest resident size is compared with that
-before; NumPy's, Arrow's and CRoaring's memory count alike.
+Each is read in a process of its own. The largest resident size of the process is compared with that
+before, so the memory of NumPy, Arrow and CRoaring counts, too.
 """
 
 import os
@@ -32,8 +32,8 @@ from mdt.stores.contract import check_size
 from mdt.stores.storage import MemoryStorage
 
 GROWTH_BYTES_MAX = 96 << 20
-"""What a process may grow by while it meets a bomb: a few times the largest object here (9 MB), and
-what its first scan, write and check import and keep.
+"""Largest growth of a process that reads such an object: a few times the largest object here (9 MB),
+and the modules and caches of its first scan, write and check.
 """
 
 
@@ -67,10 +67,8 @@ BOMBS = {
 }
 
 
-def unfolding(body):
-    """Return a table with a statistics section of 300 MB of zeros, compressed as a whole or in
-    Arrow's own way.
-    """
+def compressed_table(compression):
+    """Return a table with a statistics section of 300 MB of zeros, compressed as a whole or by Arrow."""
     storage, path = good(), paths.commit(1)
     header, sections = codec.unpack(
         codec.unframe(storage.read(path), commit_log.KIND, path=path, version_max=9), path=path
@@ -78,11 +76,11 @@ def unfolding(body):
     stats = codec.decode_ipc(sections["stats"], None, path=path)
     zeros = with_column(stats, "min", [bytes(300 << 20)] + [None] * (len(stats) - 1))
     sink = pa.BufferOutputStream()
-    if body == "section":
+    if compression == "section":
         sink.write(codec.encode_ipc(zeros, compression="lz4"))
     else:
         with pa.ipc.new_stream(
-            sink, zeros.schema, options=pa.ipc.IpcWriteOptions(compression=body)
+            sink, zeros.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
         ) as writer:
             writer.write_table(zeros)
     raw = {name: bytes(section) for name, section in sections.items()} | {
@@ -92,8 +90,8 @@ def unfolding(body):
     return storage
 
 
-def meet(storage):
-    """Do with a table what users do and return by how many bytes the process has grown."""
+def use_table(storage):
+    """Use a table as users do. Return the growth of the process in bytes."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for act in (
         lambda t: t.scan().to_arrow(),
@@ -109,17 +107,17 @@ def meet(storage):
 
 
 def run(name, folder):
-    """Meet the bomb whose table stands in ``folder``; called in a process of its own."""
+    """Print the growth of this process, started for it, when it uses the table in ``folder``."""
     storage = MemoryStorage()
     for root, _, files in os.walk(folder):
         for file in files:
-            whole = Path(root, file)
-            storage.replace(str(whole.relative_to(folder)), whole.read_bytes())
-    print(meet(storage))
+            path = Path(root, file)
+            storage.replace(str(path.relative_to(folder)), path.read_bytes())
+    print(use_table(storage))
 
 
-def grown(storage, folder, name):
-    """Return by how many bytes a new process grows that meets the table in ``storage``."""
+def growth_of_process(storage, folder, name):
+    """Return the growth in bytes of a new process that uses the table in ``storage``."""
     for info in storage.list(""):
         target = folder / info.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,31 +126,31 @@ def grown(storage, folder, name):
         f"import sys; sys.path[:] = {sys.path!r}\nfrom test_bombs import run\nrun({name!r},"
         f" {str(folder)!r})"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
-    return int(done.stdout)
+    return int(process.stdout)
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_forged_record_takes_no_memory(name, tmp_path):
+def test_a_forged_record_is_refused_without_allocating_much_memory(name, tmp_path):
     seq, change = BOMBS[name]
     storage = good()
     forge(storage, seq, change)
     with pytest.raises(Corrupt):
         mdt.open(storage).scan().to_arrow()
-    assert grown(storage, tmp_path, name) < GROWTH_BYTES_MAX
+    assert growth_of_process(storage, tmp_path, name) < GROWTH_BYTES_MAX
 
 
 @pytest.mark.parametrize("body", ["section", "lz4", "zstd"])
-def test_a_section_that_unfolds_to_much_takes_no_memory(body, tmp_path):
-    storage = unfolding(body)
+def test_a_section_that_decompresses_to_much_is_refused_without_allocating_it(body, tmp_path):
+    storage = compressed_table(body)
     with pytest.raises(Corrupt, match="decompresses to too many|compressed body"):
         mdt.open(storage)
-    assert grown(storage, tmp_path, body) < GROWTH_BYTES_MAX
+    assert growth_of_process(storage, tmp_path, body) < GROWTH_BYTES_MAX
 
 
-def test_a_section_may_not_claim_more_than_its_bytes_can_hold():
+def test_a_section_that_claims_more_bytes_than_it_can_contain_is_refused():
     data = b"MDTLZ4\0\0" + struct.pack("<Q", limits.LZ4_RATIO_MAX * 40 + 1) + bytes(40)
     with pytest.raises(Corrupt, match="claims too many bytes"):
         codec.decode_ipc(data, None, path="x")
@@ -161,12 +159,12 @@ def test_a_section_may_not_claim_more_than_its_bytes_can_hold():
 @pytest.mark.parametrize(
     "path", [paths.hint(), paths.commit(4), paths.pending("20200101000000000"), paths.properties()]
 )
-def test_an_object_that_is_too_large_is_not_read(path):
+def test_an_object_that_is_too_large_is_not_read_whole(path):
     storage = good()
-    read = []
+    paths_read = []
 
     class Large(MemoryStorage):
-        """Has one object of a terabyte, by what it says."""
+        """Reports that one object has a terabyte."""
 
         def read_whole(self, name, bytes_max):
             if name == path:
@@ -175,8 +173,8 @@ def test_an_object_that_is_too_large_is_not_read(path):
                 )
             return super().read_whole(name, bytes_max)
 
-        def read(self, name, offset=0, length=None):
-            read.append(name)
+        def paths_read(self, name, offset=0, length=None):
+            paths_read.append(name)
             return super().read(name, offset, length)
 
     large = Large()
@@ -186,11 +184,11 @@ def test_an_object_that_is_too_large_is_not_read(path):
         mdt.open(large).upsert(mdt.open(good()).scan().to_arrow())
     except MdtError:
         pass
-    assert path not in read
-    assert paths.commit(0) in read
+    assert path not in paths_read
+    assert paths.commit(0) in paths_read
 
 
-def _cleaned():
+def _cleaned_table():
     storage = MemoryStorage()
     table = mdt.create(storage, columns("id int64, p int64"), key=["id"], partition_by=["p"])
     for first in range(3):
@@ -202,21 +200,21 @@ def _cleaned():
     return storage
 
 
-def test_services_read_no_object_that_has_grown():
-    start = _cleaned()
-    grown = [
+def test_services_do_not_read_an_object_that_is_too_large_as_a_whole():
+    start = _cleaned_table()
+    enlarged = [
         info.path for info in start.list("") if not info.path.startswith(paths.attachments_dir())
     ]
     assert {"manifest", "parquet", "hoodie_partition_metadata"} < {
-        path.rpartition(".")[2] for path in grown
+        path.rpartition(".")[2] for path in enlarged
     }
-    assert any(path.startswith(paths.archive_dir()) for path in grown)
+    assert any(path.startswith(paths.archive_dir()) for path in enlarged)
     for path in {
-        re.sub("[0-9a-f-]+", "", path): path for path in grown
-    }.values():  # one of each kind
+        re.sub("[0-9a-f-]+", "", path): path for path in enlarged
+    }.values():  # one path of each kind
 
         class Large(MemoryStorage):
-            """Has one object of a terabyte, by what it says."""
+            """Reports that one object has a terabyte."""
 
             def read_whole(self, name, bytes_max, path=path):
                 check_size(name, 1 << 40 if name == path else 0, bytes_max)
@@ -240,20 +238,20 @@ def test_services_read_no_object_that_has_grown():
                 service(mdt.open(large))
 
 
-def test_a_missing_record_is_named_with_what_to_do():
+def test_a_missing_commit_record_is_named_with_a_hint():
     for seq in (1, 2, 3):
         for later in (False, True):
             storage = good()
-            for gone in range(seq, 4 if later else seq + 1):
-                storage.delete(paths.commit(gone))
+            for missing_seq in range(seq, 4 if later else seq + 1):
+                storage.delete(paths.commit(missing_seq))
             storage.sleep(LATE_SECONDS_MAX)
-            with pytest.raises(Corrupt, match="a commit record is missing") as caught:
+            with pytest.raises(Corrupt, match="a commit record is missing") as error:
                 mdt.open(storage)
-            assert paths.commit(seq) in str(caught.value)
-            assert "backup" in caught.value.hint
+            assert paths.commit(seq) in str(error.value)
+            assert "backup" in error.value.hint
 
 
-def test_json_that_is_deep_or_long_is_corrupt():
+def test_json_that_is_nested_too_deeply_or_invalid_raises_corrupt():
     for text in (b"[" * 200_000, b'{"a":' * 100_000, b"1" * 100_000, b'"\\ud800"' * 2):
         with pytest.raises(Corrupt):
             codec.parse_json(text, path="x")

@@ -1,5 +1,5 @@
-"""Damaged bytes: no flipped bit, truncation or lying length gives a wrong snapshot, a foreign
-exception or a bomb.
+"""Damaged bytes: no flipped bit, truncation or wrong length leads to a wrong snapshot, a foreign
+exception or a large allocation.
 """
 
 import json
@@ -28,7 +28,7 @@ from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id string, ts int64, v float64")
 KEY_INDEXES = {"bloom": b"MDTBLO\x00\x01", "record": b"MDTREC\x00\x03"}
-"""And how their key parts begin."""
+"""Key indexes, and the first bytes of their key parts."""
 
 
 def _rows(*numbers, ts=1):
@@ -37,7 +37,7 @@ def _rows(*numbers, ts=1):
 
 
 def _table(key_index="record", *, commits=3):
-    """Return a table of a base file, a log file with updates, and one with deletes."""
+    """Return a table with a base file, a log file with updates, and a log file with deletes."""
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="ts", key_index=key_index)
     table.upsert(_rows(*range(6)))
     if commits > 1:
@@ -78,9 +78,9 @@ _RECORD = _table().storage.read(paths.commit(2))
 def test_every_flipped_bit_of_a_commit_record_is_refused(seq):
     data = _table().storage.read(paths.commit(seq))
     for at, damaged in _flips(data):
-        with pytest.raises((Corrupt, Unsupported)) as caught:
+        with pytest.raises((Corrupt, Unsupported)) as error:
             commit_log.decode(damaged, seq=seq, path="record")
-        assert "record" in str(caught.value), at
+        assert "record" in str(error.value), at
         count("flipped bits of commit records, all refused")
 
 
@@ -92,7 +92,7 @@ def test_every_truncation_and_extension_of_a_commit_record_is_refused():
     count("truncations of commit records, all refused", len(cut))
 
 
-def test_a_table_with_a_damaged_record_is_not_opened_and_check_names_the_byte():
+def test_a_table_with_a_damaged_record_cannot_be_opened_and_check_names_the_offset():
     table = _table()
     storage, path = table.storage, paths.commit(2)
     data = storage.read(path)
@@ -114,11 +114,13 @@ def _compacted():
     return table.storage, _read(table.storage)
 
 
-def test_damaged_compacted_metadata_give_the_same_rows_from_the_log():
+def test_damaged_checkpoints_are_ignored_and_rows_are_read_from_the_log():
     storage, expected = _compacted()
     checkpoints = [info.path for info in storage.list(paths.checkpoints_dir())]
     columns = checkpoint_of(mdt.open(storage).snapshot())
-    names = [name for name in columns.everything() if name != "key_parts"]  # cut in other ways
+    names = [
+        name for name in columns.everything() if name != "key_parts"
+    ]  # partitioned differently
     assert len(checkpoints) == 2
     for path in checkpoints:
         data = storage.read(path)
@@ -129,14 +131,14 @@ def test_damaged_compacted_metadata_give_the_same_rows_from_the_log():
             copy = _with(storage, path, damaged)
             with pytest.raises(Corrupt):
                 mdt.open(copy).metadata.check_checkpoint()
-            opened = mdt.open(copy)
-            assert bag(opened.scan().to_arrow()) == expected
-            assert not differing_columns(columns, checkpoint_of(opened.snapshot()), names)
-            opened.snapshot().check()
+            reader = mdt.open(copy)
+            assert bag(reader.scan().to_arrow()) == expected
+            assert not differing_columns(columns, checkpoint_of(reader.snapshot()), names)
+            reader.snapshot().check()
             count("damaged objects of compacted metadata, all replaced by the log")
-        gone = storage.copy()
-        gone.delete(path)
-        assert _read(gone) == expected
+        without_object = storage.copy()
+        without_object.delete(path)
+        assert _read(without_object) == expected
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_damaged_compacted_metadata_give_the_same_rows_from_the_log():
     ],
     ids=lambda hint: repr(hint[:24]),
 )
-def test_a_senseless_hint_changes_no_rows(hint):
+def test_an_invalid_hint_changes_no_rows(hint):
     storage, expected = _compacted()
     damaged = _with(storage, paths.hint(), hint)
     assert _read(damaged) == expected
@@ -186,7 +188,7 @@ def _key_map_of(table):
     return stored
 
 
-def test_every_flipped_bit_and_truncation_of_a_key_map_is_found_when_it_is_read():
+def test_every_flipped_bit_and_truncation_of_a_key_map_is_detected_on_read():
     table = _table(commits=1)
     stored = _key_map_of(table)
     data = table.storage.read(stored.path)
@@ -194,14 +196,14 @@ def test_every_flipped_bit_and_truncation_of_a_key_map_is_found_when_it_is_read(
     cut = [data[:length] for length in range(stored.length)]
     for damaged in flipped + cut:
         table.storage.replace(stored.path, damaged)
-        with pytest.raises(Corrupt) as caught:
+        with pytest.raises(Corrupt) as error:
             ObjectReader(table.storage).key_map(stored).verify_all()
-        assert (caught.value.path, caught.value.offset) == (stored.path, stored.offset)
+        assert (error.value.path, error.value.offset) == (stored.path, stored.offset)
     count("flipped bits of key maps, all found", len(flipped))
     count("truncations of key maps, all found", len(cut))
 
 
-def test_a_damaged_key_map_stops_writers_but_no_reader_and_check_names_it():
+def test_a_damaged_key_map_stops_writers_but_not_readers_and_check_names_it():
     table = _table(commits=1)
     stored, expected = _key_map_of(table), bag(table.scan().to_arrow())
     data = bytearray(table.storage.read(stored.path))
@@ -219,12 +221,12 @@ def test_a_damaged_key_map_stops_writers_but_no_reader_and_check_names_it():
 
 
 def _pairs(index, key_part, keys, hashes):
-    found = index.locate(key_part, keys, hashes)
-    return set(zip(found.key.tolist(), found.group.tolist(), strict=True))
+    located = index.locate(key_part, keys, hashes)
+    return set(zip(located.key.tolist(), located.group.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("name", KEY_INDEXES)
-def test_a_damaged_key_part_proposes_every_key_or_is_refused(name):
+def test_a_damaged_key_part_locates_every_key_or_raises(name):
     index = key_index(name)
     keys = pa.array([f"k{n}" for n in range(8)])
     hashes = hash_keys(keys, 7)
@@ -234,19 +236,19 @@ def test_a_damaged_key_part_proposes_every_key_or_is_refused(name):
     variants += [key_part[:n] for n in range(len(key_part))] + [key_part + b"\0", b""]
     for damaged in variants:
         try:
-            assert true <= _pairs(index, damaged, keys, hashes), "it has lost a key"
+            assert true <= _pairs(index, damaged, keys, hashes), "a key is missing"
         except ValueError:
             pass
         count(f"damaged key parts of the {name} index, no key lost")
 
 
 @pytest.mark.parametrize("name", KEY_INDEXES)
-def test_updates_find_their_rows_whatever_happened_to_the_key_part(name):
+def test_updates_locate_their_rows_despite_any_damage_to_the_key_part(name):
     table = _table(name, commits=1)
     (key_part,) = table.snapshot().key_parts
-    good = key_part.payload
-    for damaged in (b"", good[:-1], bytes(len(good)), good[:40] + b"?" + good[41:], None):
-        copy = _moved_out(table, damaged)
+    intact = key_part.payload
+    for damaged in (b"", intact[:-1], bytes(len(intact)), intact[:40] + b"?" + intact[41:], None):
+        copy = _with_external_key_part(table, damaged)
         result = copy.upsert(_rows(1, 2, 77, ts=9))
         assert (result.updated, result.inserted) == (2, 1)
         assert copy.scan().count() == 7
@@ -257,9 +259,9 @@ def test_updates_find_their_rows_whatever_happened_to_the_key_part(name):
         assert mdt.open(copy.storage).upsert(_rows(0, 2, ts=10)).updated == 2
 
 
-def _moved_out(table, payload):
-    """Return a copy of ``table`` whose only key part is an object of its own, with the bytes
-    ``payload`` (None: no object).
+def _with_external_key_part(table, payload):
+    """Return a copy of ``table`` whose only key part is a separate object with the bytes ``payload``.
+    None leaves the object out.
     """
     storage = table.storage.copy()
     record = commit_log.read(storage, 1)
@@ -275,11 +277,11 @@ def _moved_out(table, payload):
     return mdt.open(storage)
 
 
-# Data files; tests/campaigns/test_flips.py reads and rewrites damaged ones in every way
+# Data files. tests/campaigns/test_flips.py reads and rewrites damaged files in every way
 
 
 def test_check_reports_every_flipped_bit_of_data_files():
-    """In log files what Parquet's checksums do not cover."""
+    """In log files, the bits that Parquet's checksums do not cover."""
     table = _table()
     storage, expected = table.storage, bag(table.scan().to_arrow())
     kinds = "flipped bits of Parquet files", "flipped bits in the structure of log files"
@@ -309,17 +311,17 @@ def test_truncated_and_missing_data_files_are_corrupt_and_check_names_them():
             with pytest.raises(Corrupt):
                 copy.scan().to_arrow()
             assert name in _problems(copy)
-        gone = storage.copy()
-        gone.delete(name)
+        without_file = storage.copy()
+        without_file.delete(name)
         with pytest.raises(Missing):
-            mdt.open(gone).scan().to_arrow()
+            mdt.open(without_file).scan().to_arrow()
 
 
-# Bombs
+# Large allocations
 
 
-def _refused(error, call, match=None, bytes_max=4 << 20):
-    """Assert that a call is refused before Python or Arrow allocate ``bytes_max``."""
+def _assert_refused(error, call, match=None, bytes_max=4 << 20):
+    """Assert that a call raises before Python or Arrow allocate ``bytes_max``."""
     pool = pa.default_memory_pool()
     before = pool.max_memory() or 0
     tracemalloc.start()
@@ -329,35 +331,35 @@ def _refused(error, call, match=None, bytes_max=4 << 20):
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    grown = (pool.max_memory() or 0) - before
-    assert max(peak, grown) < bytes_max, f"Python allocated {peak} bytes, Arrow {grown}"
+    arrow_bytes = (pool.max_memory() or 0) - before
+    assert max(peak, arrow_bytes) < bytes_max, f"Python allocated {peak} bytes, Arrow {arrow_bytes}"
 
 
 @pytest.mark.parametrize("length", [2**31, 2**40, 2**63 - 1, 2**63, 2**64 - 1])
-def test_a_length_that_lies_allocates_nothing(length):
-    said, keys = struct.pack("<Q", length), pa.array(["a"])
-    framed = _RECORD[:16] + said + _RECORD[24:]
-    _refused(Corrupt, lambda: commit_log.decode(framed, seq=2, path="record"))
-    bomb, most = b"MDTLZ4\0\0" + said + bytes(64), 1 << 33 if length <= 2**32 else 4 << 20
-    _refused(Corrupt, lambda: codec.decode_ipc(bomb, None, path="section"), bytes_max=most)
+def test_a_wrong_length_is_refused_without_allocating_it(length):
+    length_bytes, keys = struct.pack("<Q", length), pa.array(["a"])
+    framed = _RECORD[:16] + length_bytes + _RECORD[24:]
+    _assert_refused(Corrupt, lambda: commit_log.decode(framed, seq=2, path="record"))
+    bomb, most = b"MDTLZ4\0\0" + length_bytes + bytes(64), 1 << 33 if length <= 2**32 else 4 << 20
+    _assert_refused(Corrupt, lambda: codec.decode_ipc(bomb, None, path="section"), bytes_max=most)
     if length < 2**63:
         block = b"#HUDI#" + struct.pack(">q", length) + bytes(64)
-        _refused(Corrupt, lambda: log_file.parse(block, path="log"))
+        _assert_refused(Corrupt, lambda: log_file.parse(block, path="log"))
     for name, magic in KEY_INDEXES.items():
         part = magic + struct.pack("<4Q", length, 1, length, 0) + bytes(64)
         find = partial(_pairs, key_index(name), part, keys, hash_keys(keys, 1))
-        _refused(ValueError, find)
+        _assert_refused(ValueError, find)
 
 
-def test_a_key_map_or_header_that_lies_about_its_length_allocates_nothing():
+def test_a_key_map_or_header_with_a_wrong_length_is_refused_without_allocating_it():
     every_flags = (1 | 8 << 8 | 4 << 16, 0, 2**32 - 1)
     for n in (1, 2**31, 2**60, 2**63, 2**64 - 1):
         for bits in (0, 16, 17, 2**32 - 1):
             for flags in every_flags:
                 data = b"MKM4" + struct.pack("<IQI", flags, n, bits) + bytes(28)
                 decode = partial(key_map.decode, data, path="keys", offset=0)
-                _refused(Corrupt, decode, "wrong length")
+                _assert_refused(Corrupt, decode, "wrong length")
     for length in (2**24 + 1, 2**31, 2**32 - 1):
         payload = struct.pack("<II", length, 0) + json.dumps({}).encode()
         unpack = partial(codec.unpack, payload, path="record")
-        _refused(Corrupt, unpack, "length is impossible")
+        _assert_refused(Corrupt, unpack, "length is impossible")

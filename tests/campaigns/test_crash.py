@@ -1,4 +1,6 @@
-"""Crash sweeps: a process dies at the k-th change of storage; the next one finds a whole table."""
+"""Crash sweeps: a process crashes at the k-th change of storage, and the next one finds the state
+before or after the operation.
+"""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -57,7 +59,7 @@ pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 FIRST_STATE = {key: (1, 1.0) for key in BASE_STATE}
-"""What the world of :func:`worlds.filled` holds after its first commit."""
+"""The rows of the table of :func:`worlds.filled` after its first commit."""
 
 
 def upsert_mixed(storage):
@@ -69,14 +71,14 @@ def delete_two(storage):
 
 
 def upsert_with_many_attachments(storage):
-    """An upsert whose attachments are an object each, stored while files are made."""
+    """An upsert with each attachment in an object of its own, stored while files are written."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
         upsert_mixed(storage)
 
 
 def upsert_with_services(storage):
-    """An upsert after which one file group is compacted, and the other is left to the next one."""
+    """An upsert after which one file group is compacted, and the other is left to the next upsert."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auto_maintenance, "FREE_BYTES", 0)
         patch.setattr(auto_maintenance, "SPEED_BYTES", 0)
@@ -97,8 +99,8 @@ MERGED = {
 
 
 def merge_all_kinds(storage, kind_of_table=mdt.Table):
-    """An update, a delete, an insert, and updates of rows that the source has not; twice it does
-    the same.
+    """An update, a delete, an insert, and updates of rows that the source lacks. A second run has the
+    same result.
     """
     merge = kind_of_table(storage).merge(rows([0, 2, 10], 5, 9.0))
     merge = (
@@ -113,9 +115,7 @@ def merge_all_kinds(storage, kind_of_table=mdt.Table):
 
 
 def upsert_with_deletes(storage):
-    """An upsert of which two rows are marked as deletes, one of them too old; twice it does the
-    same.
-    """
+    """An upsert with two rows marked as deletes, one of them late. A second run has the same result."""
     marked = pa.concat_tables([rows((0, 3, 22), 3, 3.0), rows((1,), 1, 3.0)])
     mdt.open(storage).upsert(
         marked.append_column("_hoodie_is_deleted", pa.array([True, None, False, True]))
@@ -125,14 +125,14 @@ def upsert_with_deletes(storage):
 NARROW = SCHEMA.set(3, pa.field("fare", pa.float32()))
 
 
-def narrow():
-    """Return a table with log files that holds BASE_STATE in a type that an upsert widens."""
+def narrow_table():
+    """Return a table with log files that holds BASE_STATE in a narrower type, which an upsert widens."""
     return fill(make(MemoryStorage(), MOR, "record", schema=NARROW))
 
 
 def upsert_that_evolves(storage):
-    """Up to three commits: log files stand in the way of a new column beside a wider one, so they
-    are compacted first.
+    """Up to three commits: a new column together with a wider one requires a compaction of log files
+    first.
     """
     table = mdt.open(storage)
     table.upsert(rows(range(2, 9), 3, 3.0).append_column("tip", pa.array([0.5] * 7)), evolve=True)
@@ -140,23 +140,23 @@ def upsert_that_evolves(storage):
 
 
 def upsert_a_column(storage):
-    """Fares of rows that are there; their times stay."""
+    """Set the fares of existing rows and keep their times."""
     mdt.open(storage).upsert(rows((0, 3), 0, 9.0).drop_columns(["ts"]), partial=True)
 
 
 def upsert_the_larger(storage):
-    """Of a row that is there the larger fare stays, and a new row; twice it does the same."""
+    """Keep the larger fare of an existing row, and add a new row. A second run has the same result."""
     mdt.open(storage).upsert(rows((0, 22), 3, 1.5), mergers={"fare": "max"})
 
 
-def delete_for_good(storage):
-    """Deletes of a key that lives and of one that does not; older rows of both come too late."""
+def delete_with_tombstones(storage):
+    """Delete an existing and an absent key. Older rows of both keys are then late."""
     table = mdt.open(storage)
     table.delete(rows((0, 22), 5, 0.0))
     assert table.upsert(rows((0, 22), 4, 4.0)).late == 2
 
 
-def remembering():
+def table_with_tombstones():
     """Return a table that holds BASE_STATE, keeps the ordering values of deletes, and compacts its
     metadata often.
     """
@@ -164,14 +164,14 @@ def remembering():
 
 
 def alter_and_upsert(storage):
-    """Two commits; the second one's files have the newer schema, and rows of older ones."""
+    """Two commits. The files of the second one have the newer schema, and contain older rows, too."""
     table = mdt.open(storage)
     table.alter(reorder=["fare", "id"])
     table.upsert(rows(range(2, 9), 3, 3.0))
 
 
 def rekey_and_upsert(storage):
-    """Two commits; the second one finds keys by the new hash."""
+    """Two commits. The second one looks up keys by the new hash."""
     mdt.open(storage).rekey()
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
 
@@ -189,7 +189,7 @@ def with_hudi_metadata(storage):
 
 @copied
 def with_all_indexes_of_hudi(table_type):
-    """Return a table that holds BASE_STATE, whose metadata table has every partition."""
+    """Return a table that holds BASE_STATE, with every partition in Hudi's metadata table."""
     options = {"mdt.table.version": 9, "mdt.hudi.metadata": True, "mdt.hudi.column.stats": True}
     options |= dict.fromkeys(HUDI_INDEXES, True)
     empty = make(MemoryStorage(), table_type, "record", scope="table", **options)
@@ -207,9 +207,9 @@ def with_all_indexes_of_hudi(table_type):
     return storage
 
 
-def died(start, at, mode="before"):
-    """Return the table after an upsert that died at its ``at``-th change, long enough ago to be
-    taken for dead.
+def crashed(start, at, mode="before"):
+    """Return the table after an upsert that crashed at its ``at``-th change, long enough ago to be
+    rolled back.
     """
     with pytest.raises(Crash):
         upsert_mixed(FaultyStorage(start, at, mode))
@@ -217,8 +217,8 @@ def died(start, at, mode="before"):
     return start
 
 
-def again(tag, name):
-    """Return a flow that gives a tag, whether or not it is there."""
+def renewed_tag(tag, name):
+    """Return an operation that adds a tag with ``name`` after removing it if it exists."""
 
     def run(storage):
         table = mdt.open(storage)
@@ -229,7 +229,7 @@ def again(tag, name):
     return run
 
 
-def saved():
+def with_savepoint():
     storage = filled(MOR, "record")
     mdt.open(storage).savepoint("s", at=1)
     return storage
@@ -240,7 +240,7 @@ FRESH = rows((0, 22), 1, 9.0)
 
 
 def on_table(act):
-    """Return a flow of one call of a table."""
+    """Return an operation that calls a method of the table."""
     return lambda storage: act(mdt.open(storage))
 
 
@@ -249,7 +249,7 @@ def flow_of(start, run, before, after):
 
 
 def flow(kind, run, after=BASE_STATE, records=32):
-    """Return a flow that begins with BASE_STATE, without its name."""
+    """Return a function of a name that creates a flow which starts with BASE_STATE."""
     return flow_of(lambda: filled(*kind, records), run, BASE_STATE, after)
 
 
@@ -259,7 +259,7 @@ def clustered(kind, run, after=CLUSTERED_STATE):
 
 LOGS, LOGS_BLOOM = (MOR, "record"), (MOR, "bloom")
 BASES, BASES_BLOOM = (COW, "record"), (COW, "bloom")
-MADE = {
+FLOW_MAKERS = {
     "first upsert": flow_of(
         lambda: empty(*LOGS_BLOOM), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)
     ),
@@ -333,17 +333,22 @@ MADE = {
     "compaction of the metadata": flow(LOGS_BLOOM, on_table(lambda t: t.metadata.compact())),
     "restore, memory": flow((MOR, "memory"), on_table(lambda t: t.restore(1)), FIRST_STATE),
     "restore, bloom": flow(BASES_BLOOM, on_table(lambda t: t.restore(1)), FIRST_STATE),
-    "tag": flow(LOGS, again("t", lambda t: t.tag("t"))),
-    "savepoint": flow(LOGS, again("s", lambda t: t.savepoint("s"))),
-    "untag of a savepoint": flow_of(saved, again("s", lambda t: None), BASE_STATE, BASE_STATE),
+    "tag": flow(LOGS, renewed_tag("t", lambda t: t.tag("t"))),
+    "savepoint": flow(LOGS, renewed_tag("s", lambda t: t.savepoint("s"))),
+    "untag of a savepoint": flow_of(
+        with_savepoint, renewed_tag("s", lambda t: None), BASE_STATE, BASE_STATE
+    ),
     "rollback": flow_of(
-        lambda: died(filled(*LOGS), 9), on_table(mdt.Table.abort), BASE_STATE, BASE_STATE
+        lambda: crashed(filled(*LOGS), 9), on_table(mdt.Table.abort), BASE_STATE, BASE_STATE
     ),
     "rollback that publishes": flow_of(
-        lambda: died(filled(*LOGS_BLOOM), 14, "after"), on_table(mdt.Table.abort), BASE_STATE, MIXED
+        lambda: crashed(filled(*LOGS_BLOOM), 14, "after"),
+        on_table(mdt.Table.abort),
+        BASE_STATE,
+        MIXED,
     ),
     "upsert that rolls back another": flow_of(
-        lambda: died(filled(*BASES_BLOOM), 9, "after"), upsert_mixed, BASE_STATE, MIXED
+        lambda: crashed(filled(*BASES_BLOOM), 9, "after"), upsert_mixed, BASE_STATE, MIXED
     ),
     "alter": flow(LOGS_BLOOM, on_table(lambda t: t.alter(reorder=["fare", "id"]))),
     **{
@@ -377,7 +382,7 @@ MADE = {
     ),
     "truncate": flow(BASES, on_table(mdt.Table.truncate), {}),
     "delete that leaves tombstones": flow_of(
-        remembering, delete_for_good, BASE_STATE, deleted(BASE_STATE, (0,))
+        table_with_tombstones, delete_with_tombstones, BASE_STATE, deleted(BASE_STATE, (0,))
     ),
     "partial upsert into logs": flow(
         LOGS, upsert_a_column, {**BASE_STATE, "k0": (2, 9.0), "k3": (1, 9.0)}
@@ -390,7 +395,9 @@ MADE = {
         upsert_with_deletes,
         {**deleted(BASE_STATE, (0,)), "k3": (3, 3.0), "k22": (3, 3.0)},
     ),
-    "upsert that evolves and compacts": flow_of(narrow, upsert_that_evolves, BASE_STATE, MIXED),
+    "upsert that evolves and compacts": flow_of(
+        narrow_table, upsert_that_evolves, BASE_STATE, MIXED
+    ),
 }
 ALSO_IN_VERSION_9 = {
     "first upsert",
@@ -421,10 +428,10 @@ def in_version_9(flow):
     return replace(flow, name=f"{flow.name}, version 9", start=start)
 
 
-FLOWS = [make_flow(name) for name, make_flow in MADE.items()]
+FLOWS = [make_flow(name) for name, make_flow in FLOW_MAKERS.items()]
 FLOWS += [in_version_9(f) for f in FLOWS if f.name in ALSO_IN_VERSION_9]
 NAMES = [f.name for f in FLOWS]
-AT_NIGHT = {
+NIGHTLY = {
     "insert overwrite of the table, bloom",
     "truncate",
     "delete that leaves tombstones",
@@ -435,8 +442,10 @@ AT_NIGHT = {
     "compaction, bloom",
     "merge in tasks",
 }
-BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
-QUICK = {
+DAILY_FLOWS = [
+    pytest.param(f, marks=pytest.mark.nightly if f.name in NIGHTLY else ()) for f in FLOWS
+]
+QUICK_NAMES = {
     "compaction beside an upsert, version 9",
     "first upsert",
     "upsert into logs, lmdb",
@@ -446,23 +455,25 @@ QUICK = {
     "log compaction",
     "rollback",
 }
-SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) for f in FLOWS]
-"""For what costs much: a few flows, and all of them at night."""
+QUICK_FLOWS = [
+    pytest.param(f, marks=() if f.name in QUICK_NAMES else pytest.mark.nightly) for f in FLOWS
+]
+"""Parameters of expensive tests: a few flows, and all of them at night."""
 
 
 @cache
-def _crashed(flow):
-    whole = flow.start()
-    flow.run(whole)
-    assert ours(whole) == flow.after == theirs(whole)
-    found = list(survivors(flow.start, flow.run))
-    count("crash points", len(found))
-    return found
+def _survivors_of(flow):
+    completed = flow.start()
+    flow.run(completed)
+    assert ours(completed) == flow.after == theirs(completed)
+    remaining = list(survivors(flow.start, flow.run))
+    count("crash points", len(remaining))
+    return remaining
 
 
 def crashes(flow):
-    """Yield the survivors of a flow, copies of one sweep that all tests share."""
-    return ((where, storage.copy()) for where, storage in _crashed(flow))
+    """Yield the survivors of a flow as copies of one sweep that all tests share."""
+    return ((where, storage.copy()) for where, storage in _survivors_of(flow))
 
 
 def is_unpublished(storage):
@@ -473,31 +484,31 @@ def is_unpublished(storage):
     return not publish.is_published(storage, record, table.definition)
 
 
-def assert_whole(flow, storage, where):
-    """Assert that readers see the state before or after, and return which."""
-    seen = ours(storage)
-    assert seen in (flow.before, flow.after), f"a mixture {where}"
+def assert_all_or_nothing(flow, storage, where):
+    """Assert that readers see the state before or after the operation, and return it."""
+    rows_seen = ours(storage)
+    assert rows_seen in (flow.before, flow.after), f"a mixture of states {where}"
     other = theirs(storage)
     if is_unpublished(storage):
-        assert other in (flow.before, seen), f"Hudi sees a mixture {where}"
+        assert other in (flow.before, rows_seen), f"Hudi sees a mixture of states {where}"
     else:
-        assert other == seen, f"Hudi sees something else {where}"
-    return seen
+        assert other == rows_seen, f"Hudi sees another state {where}"
+    return rows_seen
 
 
-@pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
+@pytest.mark.parametrize("flow", DAILY_FLOWS, ids=NAMES)
 def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow):
     for where, survivor in crashes(flow):
-        seen = assert_whole(flow, survivor, where)
+        rows_seen = assert_all_or_nothing(flow, survivor, where)
         mdt.open(survivor).abort()
-        assert ours(survivor) == seen == theirs(survivor), f"rollback changed rows {where}"
+        assert ours(survivor) == rows_seen == theirs(survivor), f"rollback changed rows {where}"
         assert_clean(survivor)
         flow.run(survivor)
-        assert ours(survivor) == flow.after, f"the repetition failed {where}"
+        assert ours(survivor) == flow.after, f"the repeated operation failed {where}"
 
 
-@pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
-def test_after_a_crash_a_writer_of_hudis_finds_every_file_that_is_not_committed_by_its_marker(
+@pytest.mark.parametrize("flow", DAILY_FLOWS, ids=NAMES)
+def test_after_a_crash_a_rollback_by_hudi_deletes_exactly_the_uncommitted_files(
     flow,
 ):
     start = flow.start()
@@ -510,18 +521,20 @@ def test_after_a_crash_a_writer_of_hudis_finds_every_file_that_is_not_committed_
 
 
 def published_files(storage):
-    """Return the data files of the commits that are on Hudi's timeline."""
+    """Return the data files of the commits on Hudi's timeline."""
     metadata = mdt.open(storage).metadata
-    found = set[str]()
+    published = set[str]()
     for record in metadata.records(metadata.newest().retention.first, metadata.newest().seq):
         if publish.is_published(storage, record, metadata.newest().definition):
             files = record.table("files").select(["partition", "name"]).to_pylist()
-            found.update(paths.partition_file(file["partition"], file["name"]) for file in files)
-    return found
+            published.update(
+                paths.partition_file(file["partition"], file["name"]) for file in files
+            )
+    return published
 
 
-@pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
-def test_after_a_crash_the_next_writer_recovers_without_being_told(flow):
+@pytest.mark.parametrize("flow", DAILY_FLOWS, ids=NAMES)
+def test_after_a_crash_the_next_writer_recovers_automatically(flow):
     for where, survivor in crashes(flow):
         later(survivor)
         flow.run(survivor)
@@ -532,13 +545,13 @@ def test_after_a_crash_the_next_writer_recovers_without_being_told(flow):
         assert_clean(survivor)
 
 
-@pytest.mark.parametrize("flow", SOME, ids=NAMES)
-def test_a_writer_that_does_not_wait_for_the_dead_one_commits_beside_it(flow):
+@pytest.mark.parametrize("flow", QUICK_FLOWS, ids=NAMES)
+def test_after_a_crash_a_writer_can_commit_before_the_rollback(flow):
     for where, survivor in crashes(flow):
-        seen = ours(survivor)
+        rows_seen = ours(survivor)
         table = mdt.open(survivor)
         table.upsert(rows([0, 20], 9, 9.0), partial="tip" in table.schema.names)
-        expected = upserted(seen, [0, 20], 9, 9.0)
+        expected = upserted(rows_seen, [0, 20], 9, 9.0)
         assert ours(survivor) == expected == theirs(survivor), where
         mdt.open(survivor).abort()
         assert ours(survivor) == expected == theirs(survivor), where
@@ -546,15 +559,15 @@ def test_a_writer_that_does_not_wait_for_the_dead_one_commits_beside_it(flow):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode):
-    whole = FaultyStorage(MemoryStorage())
-    make(whole, MOR, "record")
-    for k in range(1, len(whole.operations) + 1):
+def test_a_crash_during_the_creation_of_a_table_leaves_no_table_or_a_complete_one(mode):
+    completed = FaultyStorage(MemoryStorage())
+    make(completed, MOR, "record")
+    for k in range(1, len(completed.operations) + 1):
         survivor = MemoryStorage()
         with pytest.raises(Crash):
             make(FaultyStorage(survivor, k, mode), MOR, "record")
         count("crash points")
-        assert not theirs(survivor), "Hudi sees no table, or an empty one"
+        assert not theirs(survivor), "Hudi sees no table or an empty table"
         if survivor.size(paths.commit(0)) is None:
             with pytest.raises(Invalid):
                 mdt.open(survivor)
@@ -562,9 +575,9 @@ def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode):
         else:
             with pytest.raises(Invalid, match="mdt.open"):
                 make(survivor, MOR, "record")
-        rolled = survivor.copy()
-        mdt.open(rolled).abort()
-        assert_clean(rolled)
+        rolled_back = survivor.copy()
+        mdt.open(rolled_back).abort()
+        assert_clean(rolled_back)
         assert ours(survivor) == {}
         mdt.open(survivor).upsert(rows(range(3), 1, 1.0))
         assert ours(survivor) == upserted({}, range(3), 1, 1.0) == theirs(survivor)
@@ -575,23 +588,23 @@ def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode):
 @pytest.mark.parametrize(
     "first", [2, 6, 8, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 3, 4, 5, 7))]
 )
-def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(first, table_type):
+def test_after_a_crash_during_the_rollback_of_a_crash_the_table_can_be_recovered(first, table_type):
     for mode in ("torn", "after"):
-        start = died(filled(table_type, "record"), first, mode)
-        seen = ours(start)
+        start = crashed(filled(table_type, "record"), first, mode)
+        rows_seen = ours(start)
         for _, survivor in survivors(start.copy, lambda s: mdt.open(s).abort()):
             count("crash points, second level")
-            assert ours(survivor) == seen
-            assert theirs(survivor) in (seen, BASE_STATE)
+            assert ours(survivor) == rows_seen
+            assert theirs(survivor) in (rows_seen, BASE_STATE)
             mdt.open(survivor).abort()
-            assert ours(survivor) == seen == theirs(survivor)
+            assert ours(survivor) == rows_seen == theirs(survivor)
             assert_clean(survivor)
             upsert_mixed(survivor)
             assert ours(survivor) == MIXED
 
 
-def test_a_crash_in_a_third_process_in_a_row_is_recovered_too():
-    start = died(filled(MOR, "record"), 6, "torn")
+def test_after_crashes_of_three_processes_in_a_row_the_table_can_be_recovered():
+    start = crashed(filled(MOR, "record"), 6, "torn")
     for first in range(1, 9):
         for second in range(1, 9, 2):
             survivor = start.copy()
@@ -606,7 +619,7 @@ def test_a_crash_in_a_third_process_in_a_row_is_recovered_too():
 
 
 class _Unreadable(MemoryStorage):
-    """Answers the k-th reading operation with Unavailable."""
+    """Raises Unavailable in the k-th reading operation."""
 
     fail_at = 0
     reads = 0
@@ -633,44 +646,46 @@ class _Unreadable(MemoryStorage):
             raise Unavailable("the storage does not answer (a fault made by a test)")
 
 
-def unreadable(storage, fail_at):
-    found = _Unreadable()
-    vars(found).update(vars(storage.copy()), fail_at=fail_at)
-    return found
+def with_failing_read(storage, fail_at):
+    failing = _Unreadable()
+    vars(failing).update(vars(storage.copy()), fail_at=fail_at)
+    return failing
 
 
-@pytest.mark.parametrize("flow", SOME, ids=NAMES)
-def test_a_read_that_fails_surfaces_as_unavailable_and_changes_nothing_by_half(flow):
-    whole = unreadable(flow.start(), 0)
-    flow.run(whole)
-    for k in range(1, whole.reads + 1):
-        storage = unreadable(flow.start(), k)
+@pytest.mark.parametrize("flow", QUICK_FLOWS, ids=NAMES)
+def test_a_failed_read_raises_unavailable_and_leaves_all_or_nothing(flow):
+    completed = with_failing_read(flow.start(), 0)
+    flow.run(completed)
+    for k in range(1, completed.reads + 1):
+        storage = with_failing_read(flow.start(), k)
         try:
             flow.run(storage)
             acknowledged = True
         except Unavailable:
             acknowledged = False
         count("failed reads")
-        # it fails no more, and what was seen in the same bytes is not looked for again
+        # a copy no longer fails, and results for equal bytes are cached
         storage = storage.copy()
-        seen = assert_whole(flow, storage, f"at read {k}")
-        assert not acknowledged or seen == flow.after, "acknowledged means readable"
+        rows_seen = assert_all_or_nothing(flow, storage, f"at read {k}")
+        assert not acknowledged or rows_seen == flow.after, (
+            "an acknowledged commit must be readable"
+        )
         mdt.open(storage).abort()
-        assert ours(storage) == seen == theirs(storage)
+        assert ours(storage) == rows_seen == theirs(storage)
         assert_clean(storage)
 
 
-def test_a_failed_read_in_a_scan_surfaces_as_unavailable():
-    whole = unreadable(filled(MOR, "bloom"), 0)
-    assert ours(whole) == BASE_STATE
-    for k in range(1, whole.reads + 1):
-        storage = unreadable(filled(MOR, "bloom"), k)
+def test_a_failed_read_in_a_scan_raises_unavailable():
+    completed = with_failing_read(filled(MOR, "bloom"), 0)
+    assert ours(completed) == BASE_STATE
+    for k in range(1, completed.reads + 1):
+        storage = with_failing_read(filled(MOR, "bloom"), k)
         with pytest.raises(Unavailable):
             ours(storage)
         count("failed reads")
 
 
-def test_the_claim_of_a_dead_writer_stands_until_it_is_old_enough():
+def test_the_claim_of_a_crashed_writer_is_kept_until_it_is_old_enough():
     storage = filled(MOR, "record")
     with pytest.raises(Crash):
         upsert_mixed(FaultyStorage(storage, 6))

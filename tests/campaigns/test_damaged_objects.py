@@ -1,5 +1,5 @@
-"""Every kind of object of a table is damaged in every way: it is mended, from what is whole, or the
-report names what is lost.
+"""Every kind of object of a table is damaged in every way. A repair restores it from intact objects,
+or reports the loss.
 """
 
 import random
@@ -33,7 +33,7 @@ from mdt.testing.faulty import Crash, FaultyStorage
 
 ROWS = 300
 STATE = deleted(upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8))
-"""What the world holds."""
+"""The rows of the table."""
 KINDS = {
     "record": lambda path: path.startswith(paths.log_dir()),
     "archive": lambda path: path.startswith(paths.archive_dir()),
@@ -49,7 +49,7 @@ KINDS = {
     "base file": lambda path: path.endswith(".parquet"),
     "log file": lambda path: ".log." in path,
 }
-"""Kind of an object -> whether one is of it.  The first that fits counts."""
+"""Kinds of objects, with a predicate on their paths. The first match counts."""
 DERIVED = (
     "archive",
     "hint",
@@ -60,7 +60,7 @@ DERIVED = (
     "instant",
     "partition marker",
 )
-"""What can always be made again."""
+"""Kinds of objects that can always be rebuilt."""
 WAYS = {
     "flip": (
         lambda data: (
@@ -71,13 +71,13 @@ WAYS = {
     "delete": lambda data: None,
 }
 SAMPLE = 5
-"""Damaged tables by day, each of another kind."""
+"""Number of damaged tables in daily runs, each with another kind of object."""
 
 
 @cache
-def world(key_index):
-    """Return a table with base files, log files, dead rows, an index, a part of its log archived,
-    three checkpoints, a tag.
+def table_with_history(key_index):
+    """Return a table with base files, log files, deleted rows, indexes, a partly archived log, three
+    checkpoints and a tag.
     """
     storage = MemoryStorage()
     table = make(
@@ -103,19 +103,19 @@ def world(key_index):
 
 
 @cache
-def objects(key_index):
-    """Return the objects of the world by kind; those of Hudi's archive are of none."""
-    found = {}
-    for info in world(key_index).list(""):
+def paths_by_kind(key_index):
+    """Return the paths of the table by kind, without objects of Hudi's archive."""
+    result = {}
+    for info in table_with_history(key_index).list(""):
         kind = next((kind for kind, holds in KINDS.items() if info.size and holds(info.path)), None)
         if kind is not None:
-            found.setdefault(kind, []).append(info.path)
-    return found
+            result.setdefault(kind, []).append(info.path)
+    return result
 
 
 def damaged(key_index, path, way):
-    """Return a copy of the world with one object damaged."""
-    storage = world(key_index).copy()
+    """Return a copy of the table with one damaged object."""
+    storage = table_with_history(key_index).copy()
     data = WAYS[way](storage.read(path))
     if data is None:
         storage.delete(path)
@@ -124,74 +124,76 @@ def damaged(key_index, path, way):
     return later(storage)
 
 
-def needed(key_index):
+def live_files(key_index):
     """Return the data files of the newest state."""
-    snapshot = mdt.open(world(key_index)).snapshot()
+    snapshot = mdt.open(table_with_history(key_index)).snapshot()
     return set(references.file_paths(snapshot.listing()).to_pylist())
 
 
-def mended(key_index, kind, path, way):
-    """Assert that a repair mends the damage, or names what is lost, and finds nothing to do the
-    next time.
+def assert_repaired_or_reported(key_index, kind, path, way):
+    """Assert that a repair fixes the damage or reports the loss, and that a second repair finds nothing
+    to do.
     """
     storage, where = damaged(key_index, path, way), f"{way} {path} ({key_index})"
-    found = ()
+    reported = ()
     try:
-        found = tuple(problem.path for problem in mdt.open(storage).check().problems)
+        reported = tuple(problem.path for problem in mdt.open(storage).check().problems)
     except mdt.MdtError as error:
-        found = (error.path if isinstance(error, mdt.Corrupt) else path,)
+        reported = (error.path if isinstance(error, mdt.Corrupt) else path,)
     report = mdt.repair(storage)
     count(f"damaged tables, each repaired: {kind}")
-    told = f"{where}\n{report}"
-    assert report.ok or kind not in DERIVED, told
-    is_live = kind not in ("base file", "log file") or path in needed(key_index)
-    # what heals by itself, and what older states refer to
+    details = f"{where}\n{report}"
+    assert report.ok or kind not in DERIVED, details
+    is_live = kind not in ("base file", "log file") or path in live_files(key_index)
+    # damage that is healed automatically, and objects of earlier states
     is_quiet = kind in ("hint", "manifest", "pages", "attachment")
     is_quiet |= (kind, way) in (("partition marker", "flip"), ("archive", "delete"))
-    assert path in found or is_quiet or not is_live, f"{told}\ncheck: {found}"
+    assert path in reported or is_quiet or not is_live, f"{details}\ncheck: {reported}"
     if report.ok:
-        assert mdt.open(storage).check().ok, told
-        assert ours(storage) == STATE == theirs(storage), told
+        assert mdt.open(storage).check().ok, details
+        assert ours(storage) == STATE == theirs(storage), details
     elif kind == "record":
-        assert all(one.kind == Kind.RECORD for one in report.lost), told
+        assert all(problem.kind == Kind.RECORD for problem in report.lost), details
     else:
-        lost = [one.text for one in report.lost if one.path == path]
+        lost = [problem.text for problem in report.lost if problem.path == path]
         newest = [text for text in lost if "live rows are lost" in text]
         older = [text for text in lost if "older states cannot be read" in text]
-        assert lost and len(newest) + len(older) == len(lost), told
-        assert newest == [] or path in needed(key_index), told
-        assert newest or ours(storage) == STATE == theirs(storage), told
-    again = mdt.repair(storage)
-    assert again.rebuilt == () and (again.lost == report.lost or kind == "record"), (
-        f"{told}\nagain: {again}"
+        assert lost and len(newest) + len(older) == len(lost), details
+        assert newest == [] or path in live_files(key_index), details
+        assert newest or ours(storage) == STATE == theirs(storage), details
+    second = mdt.repair(storage)
+    assert second.rebuilt == () and (second.lost == report.lost or kind == "record"), (
+        f"{details}\nsecond repair: {second}"
     )
 
 
 def cases():
     for key_index in ("record", "bloom"):
-        for kind, found in objects(key_index).items():
-            for path in found:
+        for kind, kind_paths in paths_by_kind(key_index).items():
+            for path in kind_paths:
                 for way in WAYS:
                     yield key_index, kind, path, way
 
 
-def seeded():
+def seeded_random():
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     return random.Random(seed)
 
 
-def test_what_is_damaged_is_mended_or_named():
-    draw = seeded()
+def test_a_sample_of_damaged_objects_is_repaired_or_reported_as_lost():
+    draw = seeded_random()
     key_index = draw.choice(["record", "bloom"])
-    assert set(objects(key_index)) == set(KINDS)
+    assert set(paths_by_kind(key_index)) == set(KINDS)
     for kind in draw.sample(list(KINDS), SAMPLE):
-        mended(key_index, kind, draw.choice(objects(key_index)[kind]), draw.choice(list(WAYS)))
+        assert_repaired_or_reported(
+            key_index, kind, draw.choice(paths_by_kind(key_index)[kind]), draw.choice(list(WAYS))
+        )
 
 
-def broken(place, key_index="record"):
-    """Return who makes a small table of which every object of a place is gone, but for a record
-    that no checkpoint has.
+def broken_table(folder, key_index="record"):
+    """Return a function that creates a small table without the objects of a folder, except a record that
+    no checkpoint includes.
     """
 
     def start():
@@ -200,7 +202,7 @@ def broken(place, key_index="record"):
         table.metadata.compact()
         table.upsert(rows([0], 2, 2.0))
         last = paths.commit(table.snapshot().seq)
-        for info in storage.list(place):
+        for info in storage.list(folder):
             if info.path != last:
                 storage.delete(info.path)
         return later(storage)
@@ -208,15 +210,15 @@ def broken(place, key_index="record"):
     return start
 
 
-PLACES = [paths.attachments_dir(), paths.log_dir(), paths.checkpoints_dir(), ".hoodie/2"]
+FOLDERS = [paths.attachments_dir(), paths.log_dir(), paths.checkpoints_dir(), ".hoodie/2"]
 
 
-def taken_up(survivor, where):
-    """Assert that the next repair does what one that died has left."""
+def assert_repaired_by_next(survivor, where):
+    """Assert that the next repair completes a crashed repair."""
     count("crash points of repairs")
     later(survivor)
     report = mdt.repair(survivor)
-    assert all(one.kind == Kind.RECORD for one in report.lost), f"{where}\n{report}"
+    assert all(problem.kind == Kind.RECORD for problem in report.lost), f"{where}\n{report}"
     assert ours(survivor) == BASE_STATE == theirs(survivor), where
     table = mdt.open(survivor)
     assert table.check().ok and not pending(table.metadata), where
@@ -224,27 +226,27 @@ def taken_up(survivor, where):
     assert ours(survivor) == upserted(BASE_STATE, [0, 20], 9, 9.0) == theirs(survivor), where
 
 
-def test_a_repair_that_dies_somewhere_is_taken_up_by_the_next_one():
-    draw = seeded()
-    start = broken(draw.choice(PLACES[:2]))
-    whole = FaultyStorage(start())
-    mdt.repair(whole)
-    count_of = len(whole.operations)
-    for at in draw.sample(range(1, count_of + 1), min(5, count_of)):
+def test_a_repair_that_crashed_at_some_changes_is_completed_by_the_next_one():
+    draw = seeded_random()
+    start = broken_table(draw.choice(FOLDERS[:2]))
+    completed = FaultyStorage(start())
+    mdt.repair(completed)
+    operation_count = len(completed.operations)
+    for at in draw.sample(range(1, operation_count + 1), min(5, operation_count)):
         survivor = start()
         with pytest.raises(Crash):
             mdt.repair(FaultyStorage(survivor, at))
-        taken_up(survivor, f"before {at} {whole.operations[at - 1]}")
+        assert_repaired_by_next(survivor, f"before {at} {completed.operations[at - 1]}")
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("place", PLACES)
-def test_a_repair_that_dies_anywhere_is_taken_up_by_the_next_one(place):
-    for where, survivor in survivors(broken(place), lambda storage: mdt.repair(storage)):
-        taken_up(survivor, where)
+@pytest.mark.parametrize("place", FOLDERS)
+def test_a_repair_that_crashed_at_any_change_is_completed_by_the_next_one(place):
+    for where, survivor in survivors(broken_table(place), lambda storage: mdt.repair(storage)):
+        assert_repaired_by_next(survivor, where)
 
 
 @pytest.mark.nightly
-def test_whatever_is_damaged_is_mended_or_named():
+def test_every_damaged_object_is_repaired_or_reported_as_lost():
     for case in cases():
-        mended(*case)
+        assert_repaired_or_reported(*case)

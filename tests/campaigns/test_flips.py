@@ -1,5 +1,5 @@
-"""Flipped bits, truncations, zeroed, swapped and exchanged blocks in every kind of file: the right
-answer, or an error of ours.
+"""Flipped bits, truncations, and zeroed, swapped and exchanged blocks in every kind of file lead to
+correct answers or mdt errors.
 """
 
 import os
@@ -20,44 +20,42 @@ from mdt.stores.storage import MemoryStorage
 
 CASES = 255
 NIGHTLY_CASES = 10_020
-"""Multiples of the codecs."""
+"""Multiples of the number of codecs."""
 REPLAY = "MDT_FLIPS"
 """Environment variable <seed>:<case> that runs a single case again."""
 
 
 def run(cases):
-    """Run cases of a seed and print how they ended; fail with the command that replays the first
-    wrong one.
-    """
-    given = os.environ.get(REPLAY)
-    seed = int(given.partition(":")[0]) if given else random.randrange(1 << 30)
-    numbers = [int(given.partition(":")[2])] if given else range(cases)
-    found = Counter()
-    wrong = []
+    """Run cases of a seed and print their outcomes. Fail with the commands that replay wrong cases."""
+    replayed = os.environ.get(REPLAY)
+    seed = int(replayed.partition(":")[0]) if replayed else random.randrange(1 << 30)
+    numbers = [int(replayed.partition(":")[2])] if replayed else range(cases)
+    outcomes = Counter()
+    failures = []
     for number in numbers:
         codec = sorted(damage.KINDS)[number % len(damage.KINDS)]
-        for text in damage.outcome(random.Random(f"{seed}:{number}"), codec, found):
-            wrong.append(
+        for text in damage.outcome(random.Random(f"{seed}:{number}"), codec, outcomes):
+            failures.append(
                 f"{text}\n  replay: {REPLAY}={seed}:{number} python -m pytest"
                 " tests/campaigns/test_flips.py -k a_campaign"
             )
     count("damaged files, each read in every way", len(numbers))
-    for what, n in found.items():
-        count(f"of damaged tables: {what}", n)
+    for outcome, n in outcomes.items():
+        count(f"of damaged tables: {outcome}", n)
     print(f"seed {seed}")
-    assert not wrong, f"seed {seed}: {len(wrong)} wrong\n" + "\n".join(wrong[:20])
+    assert not failures, f"seed {seed}: {len(failures)} wrong\n" + "\n".join(failures[:20])
 
 
-def test_a_campaign_of_damage_gives_right_answers_or_errors_of_ours():
+def test_a_campaign_of_damage_gives_correct_answers_or_mdt_errors():
     run(CASES)
 
 
 @pytest.mark.nightly
-def test_a_long_campaign_of_damage_gives_right_answers_or_errors_of_ours():
+def test_a_long_campaign_of_damage_gives_correct_answers_or_mdt_errors():
     run(NIGHTLY_CASES)
 
 
-# What rewrites rows
+# Operations that rewrite rows
 
 
 SCHEMA = pa.schema(
@@ -82,8 +80,8 @@ def rows(ids, ts=1):
     return pa.table({**flat, **nested}).select(SCHEMA.names).cast(SCHEMA)
 
 
-def made(table_type="MERGE_ON_READ", compression="lz4", **more):
-    """Return a table of one base file of two row groups, keys 0 to 2,499."""
+def filled_table(table_type="MERGE_ON_READ", compression="lz4", **more):
+    """Return a table with one base file of two row groups, and the keys 0 to 2,499."""
     options = {**OPTIONS, "mdt.compression": compression}
     table = mdt.create(
         MemoryStorage(), SCHEMA, ["id"], table_type=table_type, options=options, **more
@@ -92,32 +90,34 @@ def made(table_type="MERGE_ON_READ", compression="lz4", **more):
     return table
 
 
-def places(table, segment):
-    """Return a byte of a segment's file by what stands there."""
+def damage_offsets(table, segment):
+    """Return an offset in the file of a segment for each kind of content."""
     snapshot = table.snapshot()
     file = snapshot.segment(segment)
     page_map = table.metadata.objects.page_map(file.page_map)
     start, end = file.block_offset, file.block_offset + file.block_length
-    known = {
+    offsets = {
         "statistics in the footer": end - file.footer_length // 2,
         "length of the footer": end - 8,
     }
     for leaf in LEAVES:
         page = page_map.info[page_map.first[page_map.columns.index(leaf) * page_map.groups]]
-        known[f"header of a page of {leaf}"] = start + int(page[OFFSET]) + 1
-        known[f"body of a page of {leaf}"] = start + int(page[OFFSET] + page[SIZE]) - 2
+        offsets[f"header of a page of {leaf}"] = start + int(page[OFFSET]) + 1
+        offsets[f"body of a page of {leaf}"] = start + int(page[OFFSET] + page[SIZE]) - 2
     chunk = page_map.columns.index("few") * page_map.groups
-    known["dictionary"] = start + int(page_map.start[chunk]) + int(page_map.dictionary[chunk]) - 2
+    offsets["dictionary"] = start + int(page_map.start[chunk]) + int(page_map.dictionary[chunk]) - 2
     if file.rows <= 2000:
-        del known["dictionary"]
-    return known
+        del offsets["dictionary"]
+    return offsets
 
 
-def prepared(how):
-    """Return a table in which ``how`` rewrites or reads the rows of segment 0."""
+def table_for(how):
+    """Return a table in which the operation ``how`` reads or rewrites the rows of segment 0."""
     if how == "copy-on-write":
-        return made("COPY_ON_WRITE")
-    table = made(key_index="record" if how == "key that returns" else "bloom", ordering="ts")
+        return filled_table("COPY_ON_WRITE")
+    table = filled_table(
+        key_index="record" if how == "key that returns" else "bloom", ordering="ts"
+    )
     if how == "compaction":
         table.upsert(rows(range(0, 30, 2), 2))
     if how == "key that returns":
@@ -127,65 +127,68 @@ def prepared(how):
     return table
 
 
-REWRITES = {
+READING_OPERATIONS = {
     "compaction": ("compaction", mdt.Table.compact),
     "copy-on-write update": ("copy-on-write", lambda t: t.upsert(rows([7, 2400], 2))),
     "copy-on-write delete": ("copy-on-write", lambda t: t.delete(rows([7]).select(["id"]))),
-    # so many that the file is small beside them
+    # so many rows that the existing file is small in comparison
     "copy-on-write insert": ("copy-on-write", lambda t: t.upsert(rows(range(9000, 10000)))),
     "insert": ("small file", lambda t: t.upsert(rows(range(9000, 10000)))),
     "key that returns": ("key that returns", lambda t: t.upsert(rows([3], 5))),
     "index build": ("index build", mdt.Table.build_indexes),
 }
-"""What is done -> what the table must be for it, and who does it."""
+"""Operations, each with the kind of table it needs and the call."""
 
 
-@pytest.mark.parametrize("how", REWRITES)
-def test_nothing_that_reads_rows_to_write_goes_on_from_damaged_bytes(how):
-    state, act = REWRITES[how]
-    table = prepared(state)
+@pytest.mark.parametrize("how", READING_OPERATIONS)
+def test_no_operation_that_reads_rows_commits_after_reading_damaged_bytes(how):
+    state, act = READING_OPERATIONS[how]
+    table = table_for(state)
     storage = table.storage
     file = table.snapshot().segment(0)
     data = storage.read(file.name)
-    for what, at in places(table, 0).items():
-        if how == "index build" and what.endswith(LEAVES[1:]):
-            continue  # it reads the column of the index alone
+    for content, at in damage_offsets(table, 0).items():
+        if how == "index build" and content.endswith(LEAVES[1:]):
+            continue  # the build reads only the column of the index
         damaged = bytearray(data)
         damaged[at] ^= 1
         copy = storage.copy()
         copy.replace(file.name, bytes(damaged))
-        assert_refused(copy, act, file.name, what)
+        assert_refused(copy, act, file.name, content)
         copy.replace(file.name, data)
         assert by_id(mdt.open(copy).scan().to_arrow()).equals(by_id(table.scan().to_arrow()))
         count("rewrites of damaged rows, none committed")
     act(mdt.open(storage))
 
 
-def assert_refused(storage, act, name, what):
+def assert_refused(storage, act, name, content):
     before = [info.path for info in storage.list(paths.log_dir())]
-    with pytest.raises(Corrupt) as caught:
+    with pytest.raises(Corrupt) as error:
         act(mdt.open(storage))
-    assert (caught.value.path, caught.value.offset >= 0) == (name, True), what
-    assert [info.path for info in storage.list(paths.log_dir())] == before, what
+    assert (error.value.path, error.value.offset >= 0) == (name, True), content
+    assert [info.path for info in storage.list(paths.log_dir())] == before, content
 
 
-def test_compaction_of_a_damaged_log_file_commits_nothing():
-    table = prepared("compaction")
+def test_a_compaction_of_a_damaged_log_file_commits_nothing():
+    table = table_for("compaction")
     storage = table.storage
     file = table.snapshot().segment(1)
-    for what, at in places(table, 1).items():
+    for content, at in damage_offsets(table, 1).items():
         data = bytearray(storage.read(file.name))
         data[at] ^= 1
         copy = storage.copy()
         copy.replace(file.name, bytes(data))
-        assert_refused(copy, mdt.Table.compact, file.name, what)
+        assert_refused(copy, mdt.Table.compact, file.name, content)
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-def test_every_bit_of_a_page_header_decides_nothing_unseen(leaf):
-    table = made()
+def test_every_flipped_bit_of_a_page_header_is_detected(leaf):
+    table = filled_table()
     storage = table.storage
-    name, at = table.snapshot().segment(0).name, places(table, 0)[f"header of a page of {leaf}"] - 1
+    name, at = (
+        table.snapshot().segment(0).name,
+        damage_offsets(table, 0)[f"header of a page of {leaf}"] - 1,
+    )
     data = storage.read(name)
     for bit in range(8 * at, 8 * (at + 20)):
         damaged = bytearray(data)
@@ -197,28 +200,28 @@ def test_every_bit_of_a_page_header_decides_nothing_unseen(leaf):
         with pytest.raises(Corrupt, match="page of"):
             mdt.open(storage).scan("id = 'k00000'").to_arrow()
         assert mdt.open(storage).scan(columns=["v"]).to_arrow().num_rows == 2500, (
-            "other columns are read"
+            "other columns can still be read"
         )
         count("flipped bits of page headers, all found")
 
 
-def test_a_page_that_changed_places_with_one_of_another_file_is_found():
-    table = made(compression="uncompressed")
+def test_a_page_replaced_by_a_page_of_another_file_is_detected():
+    table = filled_table(compression="uncompressed")
     table.bulk_insert(rows(range(5000, 7500)))
     storage, snapshot = table.storage, table.snapshot()
     first, second = (snapshot.segment(i).name for i in (0, 1))
     objects = [snapshot.segment(i).page_map for i in (0, 1)]
     pages = [table.metadata.objects.page_map(stored) for stored in objects if stored is not None]
     chunks = [p.columns.index("v") * p.groups for p in pages]
-    found = [p.info[p.first[c] : p.first[c + 1]] for p, c in zip(pages, chunks, strict=True)]
-    places_of = [info[:, [OFFSET, SIZE]].tolist() for info in found]
+    infos = [p.info[p.first[c] : p.first[c + 1]] for p, c in zip(pages, chunks, strict=True)]
+    places_of = [info[:, [OFFSET, SIZE]].tolist() for info in infos]
     exchanged = 0
-    for one, other in zip(*places_of, strict=True):
-        data, others = storage.read(first), storage.read(second)
-        page = others[other[0] : sum(other)]
-        if one[1] != other[1] or page == data[one[0] : sum(one)]:
+    for first_page, second_page in zip(*places_of, strict=True):
+        data, second_data = storage.read(first), storage.read(second)
+        page = second_data[second_page[0] : sum(second_page)]
+        if first_page[1] != second_page[1] or page == data[first_page[0] : sum(first_page)]:
             continue
-        storage.replace(first, data[: one[0]] + page + data[sum(one) :])
+        storage.replace(first, data[: first_page[0]] + page + data[sum(first_page) :])
         with pytest.raises(Corrupt, match="column chunk"):
             mdt.open(storage).scan().to_arrow()
         storage.replace(first, data)

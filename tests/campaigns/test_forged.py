@@ -1,10 +1,9 @@
-"""Forged commit records and manifests, with right checksums: whatever they say, the answer is rows
-or an error of ours.
+"""Forged commit records with valid checksums lead to rows or mdt errors, whatever they contain.
 
 A forger can compute a CRC, so the checks of :mod:`mdt.trusted` must hold for every value of every
-field.  Each case changes a record of a good table in one to three places and then lives on with it:
-open, scan, look up, write, compact, check. ``pytest tests/campaigns/test_forged.py
---hypothesis-seed=N`` replays a run; a failing case prints its object range.
+field. Each case changes a record of a valid table in one to three places and then uses it: open,
+scan, look up, write, compact, check. ``pytest tests/campaigns/test_forged.py --hypothesis-seed=N``
+replays a run. A failing case prints its drawn values.
 """
 
 import numpy as np
@@ -44,7 +43,7 @@ def rows(numbers, ts):
 
 @copied
 def good(table_type="MERGE_ON_READ"):
-    """Return a table of five records: create, rows, updates, deletes, a savepoint."""
+    """Return a table with five records: create, rows, updates, deletes, a savepoint."""
     table = mdt.create(
         MemoryStorage(),
         SCHEMA,
@@ -64,7 +63,7 @@ def good(table_type="MERGE_ON_READ"):
 
 @copied
 def clustered(table_type="MERGE_ON_READ"):
-    """Return a table of six records: those of :func:`good`, more rows, and a clustering."""
+    """Return a table with six records: those of :func:`good`, more rows, and a clustering."""
     table = mdt.open(good(table_type))
     table.bulk_insert(rows(range(40, 60), 1))
     table.cluster(["s", "v"], curve="zorder")
@@ -73,9 +72,7 @@ def clustered(table_type="MERGE_ON_READ"):
 
 @copied
 def overwritten(table_type="MERGE_ON_READ"):
-    """Return a table of six records: those of :func:`good`, and an overwrite of one of its
-    partitions.
-    """
+    """Return a table with six records: those of :func:`good`, and an overwrite of one partition."""
     table = mdt.open(good(table_type))
     table.insert_overwrite(rows(range(0, 60, 2), 1))
     return table.storage
@@ -106,11 +103,11 @@ ACTS = [
     lambda t: t.untag("kept"),
     lambda t: t.abort(),
 ]
-"""What users do with a table."""
+"""Operations of users on a table."""
 
 
-def live(storage):
-    """Do with a table what users do; errors of ours are fine, others are raised."""
+def use_table(storage):
+    """Use a table as users do. mdt errors are accepted, other exceptions are raised."""
     table = None
     for act in ACTS:
         try:
@@ -125,7 +122,7 @@ def forge(
     seq,
     change,
 ):
-    """Change header and tables of a record and store it with right lengths and checksums; return
+    """Change the header and tables of a record, and store it with valid lengths and checksums. Return
     its bytes.
     """
     path = paths.commit(seq)
@@ -257,26 +254,24 @@ def values_of(draw, type):
     return draw(st.sampled_from(BYTES) | st.binary(max_size=40))
 
 
-def one_table(data, tables):
-    """Draw a table with rows; return its name, itself, the name of a column, and its values."""
+def draw_table(data, tables):
+    """Draw a table with rows. Return its name, the table, the name of a column, and its values."""
     name = data.draw(st.sampled_from([name for name in sorted(tables) if len(tables[name])]))
     column = data.draw(st.sampled_from(tables[name].column_names))
     return name, tables[name], column, tables[name][column].to_pylist()
 
 
 def change_a_value(data, header, tables):
-    name, table, column, values = one_table(data, tables)
-    wrong = data.draw(values_of(table.schema.field(column).type))
+    name, table, column, values = draw_table(data, tables)
+    new_value = data.draw(values_of(table.schema.field(column).type))
     everywhere, at = data.draw(st.booleans()), data.draw(st.integers(0, len(values) - 1))
-    values[at] = wrong
-    tables[name] = with_column(table, column, [wrong] * len(values) if everywhere else values)
+    values[at] = new_value
+    tables[name] = with_column(table, column, [new_value] * len(values) if everywhere else values)
 
 
 def change_by_a_little(data, header, tables):
-    """Tell a number that is nearly right, or the value of another row: what a grammar cannot
-    notice.
-    """
-    name, table, column, values = one_table(data, tables)
+    """Change a number by a little, or take the value of another row. A format check cannot detect this."""
+    name, table, column, values = draw_table(data, tables)
     at, other = (data.draw(st.integers(0, len(values) - 1)) for _ in range(2))
     values[at] = values[other]
     if type(values[at]) is int:
@@ -305,8 +300,8 @@ def change_the_header(data, header, tables):
     name = data.draw(st.sampled_from(sorted(header) + OPTIONAL))
     header[name] = data.draw(st.sampled_from(JSON))
     if name == "schema" and data.draw(st.booleans()):
-        wrong = data.draw(st.sampled_from(sorted(SCHEMAS)))
-        header[name] = SCHEMAS | {wrong: data.draw(st.sampled_from(JSON + IDS))}
+        name_changed = data.draw(st.sampled_from(sorted(SCHEMAS)))
+        header[name] = SCHEMAS | {name_changed: data.draw(st.sampled_from(JSON + IDS))}
     if data.draw(st.integers(0, 4)) == 0:
         header.pop(name)
 
@@ -319,7 +314,7 @@ def change_the_definition(data, header, tables):
 
 
 def change_the_rows(data, header, tables):
-    name, table, _, _ = one_table(data, tables)
+    name, table, _, _ = draw_table(data, tables)
     order = st.lists(st.integers(0, len(table) - 1), max_size=2 * len(table))
     tables[name] = table.take(pa.array(data.draw(order), pa.int64()))
 
@@ -336,10 +331,10 @@ def change_the_schema(data, header, tables):
 
 
 def swap_sections(data, header, tables):
-    one, other = (data.draw(st.sampled_from(sorted(tables))) for _ in range(2))
-    tables[one], tables[other] = tables[other], tables[one]
+    first, other = (data.draw(st.sampled_from(sorted(tables))) for _ in range(2))
+    tables[first], tables[other] = tables[other], tables[first]
     if data.draw(st.booleans()):
-        tables.pop(one)
+        tables.pop(first)
 
 
 CHANGES = [
@@ -355,7 +350,7 @@ CHANGES = [
 
 @given(data=st.data())
 @examples(60, 3000)
-def test_a_forged_record_gives_rows_or_an_error_of_ours(data):
+def test_a_forged_record_gives_rows_or_an_mdt_error(data):
     make = data.draw(st.sampled_from([good, clustered, overwritten]))
     storage = make(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
     seq = data.draw(st.sampled_from(SEQS[make]))
@@ -371,14 +366,14 @@ def test_a_forged_record_gives_rows_or_an_error_of_ours(data):
         try:
             forge(storage, seq, apply)
         except (Corrupt, ValueError, TypeError, pa.ArrowException):
-            break  # the changes so far are no record of any schema
-    live(storage)
+            break  # the record can no longer be encoded
+    use_table(storage)
     count("forged commit records, no foreign error")
 
 
 @pytest.mark.parametrize("what", ["name", "key_map_path"])
-def test_a_record_is_refused_that_leaves_out_what_it_refers_to(what):
-    """Whoever publishes it would delete that."""
+def test_a_record_that_lists_its_own_files_as_left_out_is_refused(what):
+    """A process that publishes the record would delete these files."""
     storage = good()
 
     def leave_out(header, tables):
@@ -393,7 +388,7 @@ def test_a_record_is_refused_that_leaves_out_what_it_refers_to(what):
         mdt.open(storage).scan().to_arrow()
 
 
-def test_a_record_is_refused_that_leaves_out_files_and_is_no_compaction_or_clustering():
+def test_a_record_that_leaves_out_files_must_be_a_compaction_or_a_clustering():
     storage = good()
 
     def leave_out(header, tables):
@@ -413,7 +408,7 @@ def test_a_definition_without_a_format_is_refused():
         mdt.open(storage)
 
 
-def test_files_of_a_record_that_did_not_know_of_an_alter_are_refused():
+def test_a_record_with_files_from_before_an_alter_is_refused():
     storage = good()
     table = mdt.open(storage)
     table.alter(reorder=["v"])
@@ -433,27 +428,27 @@ def plan_without(name):
     return lambda header: header["clustering_plan"][0].pop(name)
 
 
-def told(section, **what):
-    return lambda header: header[section].update(what)
+def updated_section(section, **fields):
+    return lambda header: header[section].update(fields)
 
 
-def restored(storage):
+def restore_first(storage):
     mdt.open(storage).restore(1)
 
 
-def being_indexed(storage):
+def start_index_build(storage):
     mdt.open(storage).create_index("table_stats(v)", mode="async")
 
 
-def unchanged(storage):
+def leave_unchanged(storage):
     pass
 
 
-TAGGED = good, unchanged, 4, "tag|savepoint|field"
-CLUSTERED = clustered, unchanged, 6, None
-RESTORED = good, restored, 5, "restore records|restored"
-INDEXED = good, being_indexed, 5, "indexing|field|build"
-DELETED = good, unchanged, 3, "forgets_deletes"
+TAGGED = good, leave_unchanged, 4, "tag|savepoint|field"
+CLUSTERED = clustered, leave_unchanged, 6, None
+RESTORED = good, restore_first, 5, "restore records|restored"
+INDEXED = good, start_index_build, 5, "indexing|field|build"
+DELETED = good, leave_unchanged, 3, "forgets_deletes"
 LATER = "29990101000000000"
 REFUSED = {
     "a clustering that": {
@@ -468,17 +463,20 @@ REFUSED = {
         ),
         "has an unknown field in the place of one that it lacks": (CLUSTERED, rename_a_field),
         "has a unit without outputs": (CLUSTERED, plan_without("outputs")),
-        "ends groups outside the table": (CLUSTERED, told("replaced", **{"../x": ["x-0"]})),
-        "ends what is no name": (CLUSTERED, told("replaced", **{"p=p0": [7]})),
+        "ends groups outside the table": (
+            CLUSTERED,
+            updated_section("replaced", **{"../x": ["x-0"]}),
+        ),
+        "ends what is no name": (CLUSTERED, updated_section("replaced", **{"p=p0": [7]})),
     },
     "a tag that": {
-        "names a state that is not there": (TAGGED, told("tags", add={"kept": 9})),
-        "gives a number for a name": (TAGGED, told("tags", add={"12": 1})),
-        "gives a time for a name": (TAGGED, told("tags", add={"2026-02-28": 1})),
-        "gives what is no seq": (TAGGED, told("tags", add={"kept": "1"})),
-        "drops what is no name": (TAGGED, told("tags", drop=[7])),
-        "has a savepoint of another name": (TAGGED, told("savepoint", name="other")),
-        "has a savepoint at no instant": (TAGGED, told("savepoint", time="../x")),
+        "names a state that is not there": (TAGGED, updated_section("tags", add={"kept": 9})),
+        "gives a number for a name": (TAGGED, updated_section("tags", add={"12": 1})),
+        "gives a time for a name": (TAGGED, updated_section("tags", add={"2026-02-28": 1})),
+        "gives what is no seq": (TAGGED, updated_section("tags", add={"kept": "1"})),
+        "drops what is no name": (TAGGED, updated_section("tags", drop=[7])),
+        "has a savepoint of another name": (TAGGED, updated_section("savepoint", name="other")),
+        "has a savepoint at no instant": (TAGGED, updated_section("savepoint", time="../x")),
         "is none": (TAGGED, lambda h: h.pop("tags")),
         "is of another action": (TAGGED, lambda h: h.update(action="index")),
     },
@@ -489,10 +487,13 @@ REFUSED = {
         "of another operation": (RESTORED, lambda h: h.update(operation="upsert")),
     },
     "indexing that": {
-        "ends a build that is newer": (INDEXED, told("indexing", done={LATER: ["bitmap/1(n)"]})),
-        "ends one at no instant": (INDEXED, told("indexing", done={"../../x": []})),
-        "drops one at no instant": (INDEXED, told("indexing", dropped=["x"])),
-        "plans what is no list": (INDEXED, told("indexing", plan="bitmap/1(n)")),
+        "ends a build that is newer": (
+            INDEXED,
+            updated_section("indexing", done={LATER: ["bitmap/1(n)"]}),
+        ),
+        "ends one at no instant": (INDEXED, updated_section("indexing", done={"../../x": []})),
+        "drops one at no instant": (INDEXED, updated_section("indexing", dropped=["x"])),
+        "plans what is no list": (INDEXED, updated_section("indexing", plan="bitmap/1(n)")),
         "is of another action": (INDEXED, lambda h: h.update(action="rollback")),
     },
     "deletes that are forgotten": {
@@ -508,28 +509,28 @@ CASES = [
 
 
 @pytest.mark.parametrize(("record", "change"), CASES)
-def test_a_record_is_refused_that_tells_of(record, change):
+def test_a_record_with_contradicting_content_is_refused(record, change):
     make, prepare, seq, reason = record
     storage = make()
     prepare(storage)
     forge(storage, seq, lambda header, tables: change(header))
     with pytest.raises(Corrupt, match=reason):
         mdt.open(storage).scan().to_arrow()
-    live(storage)
+    use_table(storage)
 
 
 @pytest.mark.parametrize("wrong", ["falls", "repeats", "lacks a hash"])
-def test_tombstones_are_refused_where_a_key(wrong):
+def test_tombstones_with_invalid_keys_are_refused(wrong):
     storage = good()
 
-    def forge_them(header, tables):
-        found = tables["tombstones"]
-        order = list(range(len(found)))
+    def forge_tombstones(header, tables):
+        section = tables["tombstones"]
+        order = list(range(len(section)))
         orders = {"falls": order[::-1], "repeats": [0, *order]}
-        tables["tombstones"] = found.take(pa.array(orders.get(wrong, order), pa.int64()))
+        tables["tombstones"] = section.take(pa.array(orders.get(wrong, order), pa.int64()))
         if wrong == "lacks a hash":
-            tables["tombstones"] = with_column(found, "lo", [None] * len(found))
+            tables["tombstones"] = with_column(section, "lo", [None] * len(section))
 
-    forge(storage, 3, forge_them)
+    forge(storage, 3, forge_tombstones)
     with pytest.raises(Corrupt, match="section tombstones"):
         mdt.open(storage).scan().to_arrow()

@@ -1,9 +1,9 @@
-"""Parsers beside that of commit records: random bytes, and good ones that were changed and sealed
-anew, with right checksums.
+"""Parsers other than that of commit records, with random bytes and with valid bytes that were changed
+and given valid checksums.
 
-Each parser gives a value or an error of ours (ValueError in the package ``indexes``, as its
-contract says).  A run by night does more of the same: ``pytest -m nightly
-tests/campaigns/test_hostile_bytes.py --hypothesis-seed=N`` replays one.
+Each parser returns a value or raises an mdt error (ValueError in the package ``indexes``, as its
+contract says). Nightly runs try more examples: ``pytest -m nightly
+tests/campaigns/test_hostile_bytes.py --hypothesis-seed=N`` replays a run.
 """
 
 import json
@@ -61,27 +61,25 @@ from mdt.parquet import page_map
 
 
 @st.composite
-def changed(draw, good):
-    """Return good bytes with a few of them changed, cut out, doubled or added, or any bytes at
-    all.
-    """
+def changed(draw, valid):
+    """Return valid bytes with a few of them changed, deleted, doubled or added, or random bytes."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
-    data = bytearray(good)
+    data = bytearray(valid)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(data) - 1)))
-        what = draw(st.integers(0, 4))
-        if what == 0 and data:
+        change = draw(st.integers(0, 4))
+        if change == 0 and data:
             data[at] = draw(st.sampled_from([0, 1, 127, 128, 254, 255]))
-        elif what == 1:
+        elif change == 1:
             data[at : at + 4] = draw(
                 st.sampled_from(
                     [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0", b"\xff\xff\xff\x7f"]
                 )
             )
-        elif what == 2:
+        elif change == 2:
             del data[at : at + draw(st.integers(1, 16))]
-        elif what == 3:
+        elif change == 3:
             data[at:at] = data[at : at + draw(st.integers(1, 16))]
         else:
             data[at:at] = draw(st.binary(min_size=1, max_size=8))
@@ -121,17 +119,17 @@ def roaring(data):
     rows = data.draw(st.sampled_from([1, 100, 70_000, 2**32]))
     for parse in (lambda: positions.deserialize(bytes_, rows), lambda: positions.to_bitmap(bytes_)):
         try:
-            found = parse()
+            bitmap = parse()
         except ValueError:
             count("roaring bitmaps that were changed, refused")
             continue
-        # What was let in is safe to use, and says the same in every way.
-        assert BitMap(as_set(found)) == found or len(found) >= 10**6
-        assert len(found | BitMap([7])) - (7 not in found) == len(found)
+        # An accepted bitmap is safe to use, and consistent in every representation.
+        assert BitMap(as_set(bitmap)) == bitmap or len(bitmap) >= 10**6
+        assert len(bitmap | BitMap([7])) - (7 not in bitmap) == len(bitmap)
         count("roaring bitmaps that were changed, read")
 
 
-def test_good_bitmaps_are_read():
+def test_valid_bitmaps_are_read_and_checked_against_the_number_of_rows():
     for number, bitmap in enumerate(BITMAPS):
         for runs in (False, True):
             assert positions.deserialize(_bitmap(number, runs)) == bitmap
@@ -144,15 +142,15 @@ def test_good_bitmaps_are_read():
     "data",
     [
         struct.pack("<IIHHI", 12346, 1, 0, 9999, 16)
-        + b"\xff" * 8192,  # a bitset of more than it says
-        struct.pack("<IBHHHHH", 12347, 1, 0, 1, 1, 65_535, 65_535),  # a run behind its container
+        + b"\xff" * 8192,  # a bitset with more values than it claims
+        struct.pack("<IBHHHHH", 12347, 1, 0, 1, 1, 65_535, 65_535),  # a run beyond its container
         struct.pack("<IBHHHHHHH", 12347, 1, 0, 9, 2, 0, 10, 5, 10),  # runs that overlap
-        struct.pack("<IIHHIHH", 12346, 1, 0, 1, 16, 7, 3),  # an array that falls
-        struct.pack("<IIHHHHIIHH", 12346, 2, 4, 0, 4, 0, 24, 26, 1, 1),  # a container twice
+        struct.pack("<IIHHIHH", 12346, 1, 0, 1, 16, 7, 3),  # an array in descending order
+        struct.pack("<IIHHHHIIHH", 12346, 2, 4, 0, 4, 0, 24, 26, 1, 1),  # a repeated container
     ],
     ids=["bitset", "long run", "overlap", "falling", "twice"],
 )
-def test_bitmaps_that_would_be_written_into_foreign_memory_are_refused(data):
+def test_bitmaps_that_would_cause_out_of_bounds_writes_are_refused(data):
     with pytest.raises(ValueError):
         positions.deserialize(data)
 
@@ -161,9 +159,7 @@ def test_bitmaps_that_would_be_written_into_foreign_memory_are_refused(data):
 
 
 def resealed(data):
-    """Return a container of blocks with the checksums that its bytes ask for, other bytes as they
-    are.
-    """
+    """Return a container of blocks with valid checksums. Other bytes are returned unchanged."""
     if data[:4] != b"MDTP" or len(data) < 20:
         return data
     (n,) = struct.unpack_from("<I", data, 12)
@@ -312,7 +308,7 @@ def _plain():
             b"".join(map(bytes, codec.pack({"a": 1}, {"x": b"123"}))),
             lambda data: codec.unpack(data, path="x"),
         ),
-        "record": (  # well framed; a header or sections without sense
+        "record": (  # well framed, with an invalid header or sections
             b"".join(map(bytes, codec.pack({**RECORD.header, "seq": 1}, SECTIONS))),
             lambda data: commit_log.decode(codec.frame(commit_log.KIND, 1, data), seq=1, path="x"),
         ),
@@ -343,8 +339,8 @@ def _parse_log(data):
 
 def plain(data):
     name = data.draw(st.sampled_from(sorted(_plain())))
-    good, parse = _plain()[name]
-    damaged = data.draw(changed(good))
+    valid, parse = _plain()[name]
+    damaged = data.draw(changed(valid))
     try:
         parse(damaged)
     except (MdtError, ValueError) as error:
@@ -354,7 +350,7 @@ def plain(data):
         count(f"changed bytes, read: {name}")
 
 
-# Tables of Hudi
+# Hudi tables
 
 
 STORED = {
@@ -385,7 +381,7 @@ ROWS = [
 
 @cache
 def _foreign():
-    """Return kind -> (bytes, function that reads a table with these bytes)."""
+    """Return valid bytes by kind, each with a function that reads a table with these bytes."""
     table = ForeignTable(FIELDS, STORED)
     rows, schema = table.rows(2, ROWS), table.file_schema()
     text = json.dumps(schema)
@@ -421,8 +417,8 @@ def _foreign():
 
 def foreign(data):
     name = data.draw(st.sampled_from(sorted(_foreign())))
-    good, read = _foreign()[name]
-    damaged = data.draw(changed(good))
+    valid, read = _foreign()[name]
+    damaged = data.draw(changed(valid))
     try:
         read(damaged)
     except MdtError:
@@ -431,9 +427,9 @@ def foreign(data):
         count(f"changed bytes of Hudi, read: {name}")
 
 
-def test_good_bytes_of_hudi_are_read():
-    for good, read in _foreign().values():
-        read(good)
+def test_valid_bytes_of_hudi_are_read():
+    for valid, read in _foreign().values():
+        read(valid)
 
 
 KINDS = [roaring, summary, key_part, plain]
@@ -441,12 +437,12 @@ KINDS = [roaring, summary, key_part, plain]
 
 @given(data=st.data())
 @examples(50, 10_000)
-def test_changed_bytes_of_hudi_give_rows_or_an_error_of_ours(data):
+def test_changed_bytes_of_hudi_give_rows_or_an_mdt_error(data):
     foreign(data)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 @examples(150, 10_000)
-def test_changed_bytes_give_a_value_or_an_error_of_ours(kind, data):
+def test_changed_bytes_give_a_value_or_an_mdt_error(kind, data):
     kind(data)

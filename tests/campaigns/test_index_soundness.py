@@ -1,10 +1,10 @@
-"""All indexes together, on tables with history: what a plan leaves out never matches, in thousands
-of random cases.
+"""All indexes together, on tables with history: in thousands of random cases, a plan never omits a
+matching row.
 
-A case is a table, a state of its indexes and a random predicate.  The truth comes from the rows of
-each segment, read once; the plan must hold every segment, row group and position with a live match.
-Some cases are read through the table, too.  The summaries of some tables are damaged, missing or of
-indexes that nobody knows.
+A case is a table, a state of its indexes and a random predicate. The expected rows come from the
+rows of each segment, read once. The plan must include every segment, row group and position with a
+live match. Some cases are read through the table, too. The summaries of some tables are damaged,
+missing or of unknown indexes.
 """
 
 from __future__ import annotations
@@ -95,20 +95,21 @@ _MAKE = {
 
 
 def rows(draw, ids):
-    """Return rows with every kind of value that breaks indexes; one in eight values is null."""
-    found = []
+    """Return rows with every kind of value that is difficult for indexes. One in eight values is null."""
+    values = []
     for i in ids:
         row = {"id": f"k{i:04}"}
         for name, make in _MAKE.items():
             row[name] = None if draw.random() < 0.125 else make(draw, i)
-        found.append(row)
-    return pa.Table.from_pylist(found, schema=SCHEMA)
+        values.append(row)
+    return pa.Table.from_pylist(values, schema=SCHEMA)
 
 
 @dataclass(frozen=True)
 class World:
-    """A table, its snapshot, and the rows of its files: ``files`` by number, whose rows in ``rows``
-    begin at ``starts``, and which of them live.  Small tables are tested at once, not each alone.
+    """A table, its snapshot, and the rows of its files. ``files`` are the numbers of the files, ``starts``
+    the first positions of their rows in ``rows``, and ``live`` marks live rows. The rows of all files
+    are tested at once.
     """
 
     table: mdt.Table
@@ -138,18 +139,17 @@ class World:
 
 @cache
 def _storage(seed):
-    """Return a table with base files, log files, dead rows, and files that some indexes do not
-    cover.
+    """Return a table with base files, log files, deleted rows, and files that some indexes do not cover.
 
-    In half of them all segments are so small that they share shards, in the others only some.
+    In half of the tables all segments are so small that they share shards, in the others only some.
     """
     with pytest.MonkeyPatch.context() as patched:
         if seed // 2 % 2:
             patched.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", SMALL_ROWS)
-        return _made(seed)
+        return _create_table(seed)
 
 
-def _made(seed):
+def _create_table(seed):
     draw = random.Random(seed)
     early, late = SPECS[::2], SPECS[1::2]
     table = mdt.create(
@@ -178,31 +178,33 @@ def _made(seed):
 def _leaf(draw, world):
     name = draw.choice(COLUMNS)
     type = column_paths.type_at(SCHEMA, name)
-    drawn = draw.sample(world.values[name], k=min(2, len(world.values[name])))
+    samples = draw.sample(world.values[name], k=min(2, len(world.values[name])))
     if draw.random() < 0.2 and name != "place.city":
-        others = {"id": lambda d, i: f"k{i:04}", "place.geo.lat": lambda d, i: 4.0} | _MAKE
-        drawn = [others[name](draw, draw.randrange(200))]
-    found = leaves_for(name, type, drawn)
+        makers = {"id": lambda d, i: f"k{i:04}", "place.geo.lat": lambda d, i: 4.0} | _MAKE
+        samples = [makers[name](draw, draw.randrange(200))]
+    leaves = leaves_for(name, type, samples)
     if pa.types.is_string(type) and draw.random() < 0.4:
         words = draw.sample(_WORDS, 2)
         tests = [("match", draw.choice(words)), ("match", " ".join(words))]
         tests += [("match", (draw.choice(words), "ngram(2)")), ("like", f"%{draw.choice(words)}%")]
         tests += [("like", f"{draw.choice(words)}%"), ("not like", f"%{draw.choice(words)}")]
-        found = [Leaf(name, op, value) for op, value in tests]
-    return draw.choice(found)
+        leaves = [Leaf(name, op, value) for op, value in tests]
+    return draw.choice(leaves)
 
 
 def _predicate(draw, world, depth=2):
     if depth and draw.random() < 0.6:
         kind = draw.choice((And, Or))
-        found = kind(tuple(_predicate(draw, world, depth - 1) for _ in range(draw.randrange(1, 4))))
-        return negate(found) if draw.random() < 0.2 else found
+        predicate = kind(
+            tuple(_predicate(draw, world, depth - 1) for _ in range(draw.randrange(1, 4)))
+        )
+        return negate(predicate) if draw.random() < 0.2 else predicate
     return _leaf(draw, world)
 
 
-def _lost(world, predicate, found):
-    """Return what the plan leaves out although it matches, or None."""
-    planned = {scan.file: scan for scan in found.segments}
+def _omitted_match(world, predicate, query_plan):
+    """Return a description of a match that the plan omits, or None."""
+    planned = {scan.file: scan for scan in query_plan.segments}
     matching = np.flatnonzero(matches(predicate, world.rows).to_numpy() & world.live)
     edges = np.searchsorted(matching, world.starts).tolist()
     for at, i in enumerate(world.files):
@@ -225,44 +227,42 @@ def _lost(world, predicate, found):
     return None
 
 
-def _run(world, draw, cases, what):
-    """Check ``cases`` predicates; return how many segments were planned, and how many there
-    were.
-    """
+def _run(world, draw, cases, description):
+    """Check ``cases`` predicates. Return the number of planned segments and of all segments."""
     planned = 0
     for number in range(cases):
         predicate = _predicate(draw, world)
-        found = plan(world.table.metadata, world.snapshot, predicate)
-        planned += len(found.segments)
-        assert (lost := _lost(world, predicate, found)) is None, (
-            f"{predicate}: {lost}; {found.notes}"
+        query_plan = plan(world.table.metadata, world.snapshot, predicate)
+        planned += len(query_plan.segments)
+        assert (lost := _omitted_match(world, predicate, query_plan)) is None, (
+            f"{predicate}: {lost}; {query_plan.notes}"
         )
         if number % READ_EVERY == 0:
             scan = world.table.scan()
             scan.predicate = predicate
-            whole = world.rows.filter(pa.array(world.live))
-            expected = whole.filter(matches(predicate, whole)).drop_columns("place")
+            live_rows = world.rows.filter(pa.array(world.live))
+            expected = live_rows.filter(matches(predicate, live_rows)).drop_columns("place")
             assert bag(scan.to_arrow().drop_columns("place")) == bag(expected), predicate
             count("random cases of all indexes together, read through the table")
-    count(what, cases)
+    count(description, cases)
     return planned, cases * len(world.files)
 
 
 @pytest.fixture(autouse=True)
 def in_objects(monkeypatch):
-    """Let small summaries stand in objects, as those of large files do."""
+    """Store small summaries in objects, as is done for large files."""
     monkeypatch.setattr(summarize, "INLINE_INDEX_BYTES_MAX", 64)
 
 
 SEEDS = range(8)
-WHOLE = "random cases of all indexes together: no match is left out"
+DESCRIPTION = "random cases of all indexes together: no match is left out"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_plan_by_all_indexes_together_leaves_out_no_match(seed):
+def test_a_plan_with_all_indexes_omits_no_match(seed):
     world = World.of(mdt.open(_storage(seed)))
     planned, total = _run(
-        world, random.Random(random.randrange(1 << 30)), CASES // (2 * len(SEEDS)), WHOLE
+        world, random.Random(random.randrange(1 << 30)), CASES // (2 * len(SEEDS)), DESCRIPTION
     )
     assert planned < 0.9 * total, "the indexes must prune something"
 
@@ -270,25 +270,23 @@ def test_a_plan_by_all_indexes_together_leaves_out_no_match(seed):
 @pytest.mark.nightly
 @pytest.mark.timeout(8 * 3600)
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_a_plan_by_all_indexes_together_leaves_out_no_match_in_a_million_cases(seed, tmp_path):
+def test_a_plan_with_all_indexes_omits_no_match_in_a_million_cases(seed, tmp_path):
     storage = _storage(seed)
     for info in storage.list(""):
         path = tmp_path / info.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        # mapped files, which the other tests here do not have
+        # files on disk, which the other tests here do not use
         path.write_bytes(storage.read(info.path))
     _run(
         World.of(mdt.open(tmp_path)),
         random.Random(random.randrange(1 << 30)),
         CASES_NIGHTLY // 40,
-        WHOLE,
+        DESCRIPTION,
     )
 
 
 def _damaged(storage, draw):
-    """Return a copy in which every third object of summaries has flipped, cut or exchanged
-    bytes.
-    """
+    """Return a copy in which every object of summaries has flipped bits."""
     copy = storage.copy()
     for info in storage.list(".hoodie/.mdt/attachments"):
         data = bytearray(MemoryStorage.read(storage, info.path))
@@ -300,9 +298,7 @@ def _damaged(storage, draw):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("state", ["damaged", "unknown", "missing", "stale"])
-def test_damaged_unknown_missing_and_stale_summaries_leave_out_no_match_and_have_a_reason(
-    seed, state
-):
+def test_damaged_unknown_missing_and_stale_summaries_omit_no_match_and_are_explained(seed, state):
     draw = random.Random(random.randrange(1 << 30))
     storage = _storage(seed)
     table = mdt.open(_damaged(storage, draw) if state == "damaged" else storage.copy())
@@ -311,7 +307,7 @@ def test_damaged_unknown_missing_and_stale_summaries_leave_out_no_match_and_have
     elif state == "stale":
         table.create_index("bitmap(id)")
         table.upsert(rows(draw, range(0, 200, 3)))
-    # a commit may stand on another base, where files have other numbers
+    # a commit may have another base, with other file numbers
     changed = state in ("missing", "stale")
     world = World.of(table if changed else mdt.open(storage))
     if not changed:

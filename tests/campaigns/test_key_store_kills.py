@@ -1,5 +1,5 @@
-"""Writers that share an embedded key store are killed at random: the store knows what the table
-knows after each kill.
+"""Writers that share an embedded key store are killed at random. After each kill the store has the
+keys of the table.
 """
 
 import os
@@ -37,8 +37,8 @@ _WRITER = textwrap.dedent("""
     """)
 
 
-def killed(table, number, draw):
-    """Let a process write, and kill it while it does."""
+def kill_writer(table, number, draw):
+    """Start a process that writes, and kill it while it does."""
     command = [
         sys.executable,
         "-c",
@@ -64,24 +64,26 @@ def campaign(folder, kills, seed):
     )
     for number in range(kills):
         table = mdt.open(folder / "t", keys)
-        killed(table, number, draw)
+        kill_writer(table, number, draw)
         table.abort()
         before = table.scan().count()
         assert_knows_the_table(table)
         rows = table.scan(columns=["id", "city", "x"]).to_arrow()
         assert rows.num_rows == before
         if before:
-            done = table.upsert(rows)
-            assert (done.inserted, done.updated) == (0, before), "no key is lost, none lives twice"
+            result = table.upsert(rows)
+            assert (result.inserted, result.updated) == (0, before), (
+                "no key is missing or stored twice"
+            )
         count("writers with an embedded key store that were killed")
 
 
 @pytest.mark.timeout(300)
-def test_a_store_knows_what_the_table_knows_after_five_kills(tmp_path):
+def test_the_key_store_has_the_keys_of_the_table_after_five_kills(tmp_path):
     campaign(tmp_path, 5, seed=1)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_a_store_knows_what_the_table_knows_after_two_hundred_kills(tmp_path):
+def test_the_key_store_has_the_keys_of_the_table_after_two_hundred_kills(tmp_path):
     campaign(tmp_path, 200, seed=2)

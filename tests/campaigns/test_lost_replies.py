@@ -1,5 +1,5 @@
-"""Lost replies: storage does what it was asked and answers with an error; nobody may be told a lie,
-or write twice.
+"""Lost replies: storage carries out a request and answers with an error. No writer may report a wrong
+outcome or write twice.
 """
 
 import pytest
@@ -29,7 +29,7 @@ from mdt.testing.faulty import FaultyStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
-IN_TURN = (
+TESTED_FLOWS = (
     "upsert into logs, bloom",
     "upsert with many attachments",
     "upsert by rewrite, bloom",
@@ -39,7 +39,7 @@ IN_TURN = (
     "cutting, record",
     "compaction of the metadata",
 )
-FLOWS = {flow.name: flow for flow in test_crash.FLOWS if flow.name in IN_TURN}
+FLOWS = {flow.name: flow for flow in test_crash.FLOWS if flow.name in TESTED_FLOWS}
 
 
 def losses(name):
@@ -47,9 +47,9 @@ def losses(name):
     flow.
     """
     flow = FLOWS[name]
-    whole = FaultyStorage(flow.start())
-    flow.run(whole)
-    for k, operation in enumerate(whole.operations, 1):
+    completed = FaultyStorage(flow.start())
+    flow.run(completed)
+    for k, operation in enumerate(completed.operations, 1):
         storage = flow.start()
         try:
             flow.run(FaultyStorage(storage, k, "lost_reply"))
@@ -61,14 +61,14 @@ def losses(name):
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_a_lost_reply_is_a_success_or_unavailable_and_the_retry_gives_the_right_rows(
+def test_after_a_lost_reply_the_call_succeeds_or_its_retry_gives_the_correct_rows(
     name,
 ):
     run, after = FLOWS[name].run, FLOWS[name].after
     for operation, storage, succeeded in losses(name):
-        seen = ours(storage)
-        assert seen == after if succeeded else seen in (BASE_STATE, after), operation
-        assert theirs(storage) in (BASE_STATE, seen), operation
+        rows_seen = ours(storage)
+        assert rows_seen == after if succeeded else rows_seen in (BASE_STATE, after), operation
+        assert theirs(storage) in (BASE_STATE, rows_seen), operation
         run(storage)
         assert ours(storage) == after == theirs(storage), operation
         mdt.open(storage).abort()
@@ -77,27 +77,27 @@ def test_a_lost_reply_is_a_success_or_unavailable_and_the_retry_gives_the_right_
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_after_a_lost_reply_rollback_alone_makes_the_table_whole(name):
+def test_after_a_lost_reply_a_rollback_alone_leaves_a_clean_table(name):
     for operation, storage, _ in losses(name):
-        seen = ours(storage)
+        rows_seen = ours(storage)
         mdt.open(storage).abort()
-        assert ours(storage) == seen == theirs(storage), operation
+        assert ours(storage) == rows_seen == theirs(storage), operation
         assert_clean(storage)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in IN_TURN if "metadata" not in name and "logs, bloom" not in name]
+    "name", [name for name in TESTED_FLOWS if "metadata" not in name and "logs, bloom" not in name]
 )
-def test_a_lost_reply_from_the_commit_on_is_a_success(name):
+def test_a_call_whose_reply_is_lost_at_or_after_the_commit_succeeds(name):
     outcome = {operation: succeeded for operation, _, succeeded in losses(name)}
     committing = next(i for i, operation in enumerate(outcome) if "/log/" in operation)
     assert list(outcome.values())[committing:] == [True] * (len(outcome) - committing)
 
 
-def test_a_table_whose_creation_lost_a_reply_opens_or_can_be_made():
-    whole = FaultyStorage(MemoryStorage())
-    make(whole, MOR, "record")
-    for k in range(1, len(whole.operations) + 1):
+def test_after_a_lost_reply_during_its_creation_a_table_exists_and_can_be_written():
+    completed = FaultyStorage(MemoryStorage())
+    make(completed, MOR, "record")
+    for k in range(1, len(completed.operations) + 1):
         storage = MemoryStorage()
         try:
             make(FaultyStorage(storage, k, "lost_reply"), MOR, "record")
@@ -110,14 +110,14 @@ def test_a_table_whose_creation_lost_a_reply_opens_or_can_be_made():
         assert_clean(storage)
 
 
-def test_recovery_that_loses_a_reply_can_be_repeated():
+def test_a_rollback_that_lost_a_reply_can_be_repeated():
     start = filled(MOR, "record")
     with pytest.raises(Unavailable):
         upsert_mixed(FaultyStorage(start, 5, "lost_reply"))
     start.sleep(LATER_SECONDS)
-    whole = FaultyStorage(start.copy())
-    mdt.open(whole).abort()
-    for k in range(1, len(whole.operations) + 1):
+    completed = FaultyStorage(start.copy())
+    mdt.open(completed).abort()
+    for k in range(1, len(completed.operations) + 1):
         storage = start.copy()
         try:
             mdt.open(FaultyStorage(storage, k, "lost_reply")).abort()
@@ -130,7 +130,7 @@ def test_recovery_that_loses_a_reply_can_be_repeated():
 
 
 @pytest.mark.parametrize("first", range(1, 12))
-def test_two_lost_replies_in_one_upsert_still_give_each_key_once(first):
+def test_an_upsert_retried_after_two_lost_replies_writes_each_key_once(first):
     for second in range(first + 1, 13):
         storage = filled(MOR, "record")
         outer = FaultyStorage(FaultyStorage(storage, first, "lost_reply"), second, "lost_reply")
@@ -149,9 +149,9 @@ def test_two_lost_replies_in_one_upsert_still_give_each_key_once(first):
         assert_clean(storage)
 
 
-class _TriesAgain(FaultyStorage):
-    """Loses the reply of conditional put number ``lost`` and makes it again, as stores on a network
-    do by themselves: its own object is there then.
+class _RetryingStorage(FaultyStorage):
+    """Loses the reply of conditional put number ``lost`` and repeats the put, as network stores do by
+    themselves. The repeated put finds its own object.
     """
 
     def __init__(self, inner, lost=0):
@@ -164,36 +164,34 @@ class _TriesAgain(FaultyStorage):
     def put_passing(self, path, data):
         return super().put_passing(path, data) and self._is_heard(path, data)
 
-    def _is_heard(self, path, data):
+    def _reply(self, path, data):
         self.puts += 1
         return self.puts != self.lost or self.inner.put_if_absent(path, data)
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_what_the_store_tries_again_after_a_lost_reply_is_seen_as_ours(name):
+def test_a_put_repeated_by_the_store_is_recognised_as_the_writers_own(name):
     flow = FLOWS[name]
-    whole = _TriesAgain(flow.start())
-    flow.run(whole)
-    for lost in range(1, whole.puts + 1):
+    completed = _RetryingStorage(flow.start())
+    flow.run(completed)
+    for lost in range(1, completed.puts + 1):
         storage = flow.start()
-        flow.run(_TriesAgain(storage, lost))
+        flow.run(_RetryingStorage(storage, lost))
         count("lost replies")
         assert ours(storage) == flow.after == theirs(storage)
         assert_clean(storage)
 
 
-class _NeverHeard(MemoryStorage):
-    """Does every commit put and loses its reply and those of the next ``deaf`` reads of the
-    record.
-    """
+class _LosesCommitReplies(MemoryStorage):
+    """Carries out every commit put and loses its reply, and fails the next ``deaf`` reads of the record."""
 
     deaf = 0
 
     def put_if_absent(self, path, data):
-        done = super().put_if_absent(path, data)
-        if path == paths.commit(1) and done:
+        is_new = super().put_if_absent(path, data)
+        if path == paths.commit(1) and is_new:
             raise Unavailable("the reply was lost")
-        return done
+        return is_new
 
     def read(self, path, offset=0, length=None):
         if path == paths.commit(1) and self.size(path) is not None and self.deaf:
@@ -203,7 +201,7 @@ class _NeverHeard(MemoryStorage):
 
 
 def test_a_commit_whose_reply_was_lost_is_recognised_by_its_transaction():
-    storage = _NeverHeard()
+    storage = _LosesCommitReplies()
     record = CommitRecord(
         1,
         {
@@ -218,8 +216,8 @@ def test_a_commit_whose_reply_was_lost_is_recognised_by_its_transaction():
     assert not commit_log.append(storage, CommitRecord(1, {**record.header, "txn": "b" * 32}))
 
 
-def test_a_commit_that_can_be_neither_heard_nor_read_is_unavailable_and_stands():
-    storage = _NeverHeard()
+def test_a_commit_without_a_reply_or_a_readable_record_is_unavailable_but_valid():
+    storage = _LosesCommitReplies()
     table = make(storage, MOR, "record")
     storage.deaf = 1
     with pytest.raises(Unavailable):

@@ -1,5 +1,5 @@
-"""Random histories against a dictionary: after each step our scans and hudi-rs see what the
-dictionary holds.
+"""Random histories against a dictionary: after each step mdt and hudi-rs read the rows of the
+dictionary.
 """
 
 import os
@@ -38,7 +38,7 @@ def campaign(name, machine, by_day, at_night):
         *campaign("repeated keys", RepeatedAgainstList, _EXAMPLES // 8, 5 * _EXAMPLES),
     ],
 )
-def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histories(
+def test_every_reader_sees_the_rows_of_the_model_after_every_step_of_random_histories(
     machine, examples
 ):
     run_state_machine_as_test(machine, settings=histories(examples))
@@ -52,7 +52,7 @@ def _small(*rows):
     return pa.table([[key for key, _ in rows], [ts for _, ts in rows]], schema=_SMALL)
 
 
-def test_a_key_that_returns_with_a_smaller_ordering_value_does_not_bring_its_old_row_back(
+def test_a_deleted_key_inserted_with_a_smaller_ordering_value_has_only_its_new_row(
     tmp_path,
 ):
     settings = {"ordering": "ts", "key_index": "record", "options": POSITIONS}
@@ -61,12 +61,12 @@ def test_a_key_that_returns_with_a_smaller_ordering_value_does_not_bring_its_old
     table.delete(_small(("a", 0)))
     table.upsert(_small(("a", 1)))
     expected = bag(_small(("a", 1), ("b", 5)))
-    for found in (
+    for rows_read in (
         table.scan().to_arrow(),
         hudi_table(tmp_path, _SMALL),
         hudi_table(tmp_path, _SMALL, BY_POSITION),
     ):
-        assert bag(found) == expected
+        assert bag(rows_read) == expected
 
 
 def test_positions_of_updates_belong_to_the_rows_that_they_replace(tmp_path):
@@ -80,13 +80,13 @@ def test_positions_of_updates_belong_to_the_rows_that_they_replace(tmp_path):
     plain = mdt.create(MemoryStorage(), _SMALL, ["id"], ordering="ts")
     plain.upsert(_small(("a", 1)))
     plain.upsert(_small(("a", 2)))
-    assert _position_headers(plain) == [False], "unless asked for: Hudi 0.15 fails on them"
+    assert _position_headers(plain) == [False], (
+        "positions are off by default because Hudi 0.15 fails on them"
+    )
 
 
 def _position_headers(table):
-    """Return for each block of each log file whether it has positions and says of which base
-    file.
-    """
+    """Return for each block of each log file whether it has positions and names their base file."""
     names = [file["name"] for file in table.files().to_pylist() if file["kind"] == LOG]
     blocks = [
         block for name in names for block in log_file.parse(table.storage.read(name), path=name)
@@ -94,7 +94,7 @@ def _position_headers(table):
     return [{log_file.POSITIONS, log_file.BASE_INSTANT} <= block.header.keys() for block in blocks]
 
 
-def test_many_commits_leave_few_files_open(monkeypatch):
+def test_the_number_of_open_attachment_files_is_limited(monkeypatch):
     monkeypatch.setattr(objects, "SUMMARY_FILES_OPEN_MAX", 3)
     table = mdt.create(MemoryStorage(), _SMALL, ["id"], ordering="ts")
     for number in range(12):
@@ -103,14 +103,17 @@ def test_many_commits_leave_few_files_open(monkeypatch):
     assert table.scan("id = 'a'").to_arrow().to_pylist() == [{"id": "a", "ts": 11}]
 
 
-def test_options_are_kept_under_one_name_and_may_be_overridden_by_the_other():
-    given = {"hoodie.metadata.compact.max.delta.commits": 2, "mdt.column.stats.columns": ["ts"]}
-    table = mdt.create(MemoryStorage(), _SMALL, ["id"], options=given)
+def test_options_stored_under_one_name_can_be_overridden_by_the_other():
+    options = {"hoodie.metadata.compact.max.delta.commits": 2, "mdt.column.stats.columns": ["ts"]}
+    table = mdt.create(MemoryStorage(), _SMALL, ["id"], options=options)
     assert table.options.column_stats_columns == ("ts",)
     for number in range(3):
         table.upsert(_small((f"k{number}", 0)))
     assert table.metadata.checkpoint_seq == 2
-    again = mdt.open(
+    reopened = mdt.open(
         table.storage, {"mdt.metadata.compact.records": 5, "hoodie.parquet.max.file.size": 1 << 20}
     )
-    assert (again.options.metadata_compact_records, again.options.max_file_bytes) == (5, 1 << 20)
+    assert (reopened.options.metadata_compact_records, reopened.options.max_file_bytes) == (
+        5,
+        1 << 20,
+    )

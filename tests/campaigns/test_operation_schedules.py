@@ -1,5 +1,5 @@
-"""Conditions, partial upserts, overwrites, merges and rekeys beside others: every schedule ends as
-one after the other, and nothing that one has looked at is another's unseen.
+"""Conditional updates, partial upserts, overwrites, merges and rekeys beside other operations. Every
+schedule ends like a serial order, and no operation misses a change to rows that it has read.
 """
 
 import pytest
@@ -47,47 +47,49 @@ AT_NIGHT = AT_ANY_DEPTH | {"by_day": False}
 
 
 def partial(ids, *, ts=None, fare=None, mergers=None):
-    """A writer of some columns; what it does not say stays.  ``mergers``: as of an upsert, of
-    ``fare``: "sum".
+    """A writer of some columns, which keeps the others. ``mergers``: as of an upsert, of ``fare``:
+    "sum".
     """
     lacking = [name for name, value in (("ts", ts), ("fare", fare)) if value is None]
     data = rows(ids, ts or 0, fare or 0.0).drop_columns(lacking)
 
-    def became(old_ts, old_fare):
+    def blend(old_ts, old_fare):
         if ts is not None and ts < old_ts and not mergers:
             return old_ts, old_fare
         new_fare = old_fare if fare is None else fare
         return max(ts or 0, old_ts), old_fare + fare if mergers else new_fare
 
     def model(state):
-        known = {f"k{i}": state.get(f"k{i}") for i in ids}
-        fresh = {key: (ts, fare) for key, old in known.items() if old is None and ts is not None}
-        blended = {key: became(*old) for key, old in known.items() if old is not None}
-        return {**state, **blended, **fresh}
+        old_rows = {f"k{i}": state.get(f"k{i}") for i in ids}
+        inserted = {
+            key: (ts, fare) for key, old in old_rows.items() if old is None and ts is not None
+        }
+        updated = {key: blend(*old) for key, old in old_rows.items() if old is not None}
+        return {**state, **updated, **inserted}
 
     name = f"partial {ids} {ts} {fare}"
     return writing(name, data, "upsert", model, blend=BlendOptions(True, dict(mergers or {})))
 
 
 def merge(ids, ts, fare, clauses, model, on=None, *, in_tasks=False):
-    """Somebody who merges rows, in the calling thread or in tasks; ``model`` says what the clauses
-    do.  ``on``: how rows are matched, None by key.
+    """A writer that merges rows, in the calling thread or in tasks. ``model`` applies the clauses to a
+    state. ``on``: the merge condition, or None to match by key.
     """
-    data, said = rows(ids, ts, fare), MergeText(on, tuple(clauses))
+    data, request = rows(ids, ts, fare), MergeText(on, tuple(clauses))
 
     def make(metadata, definition, options):
         if in_tasks:
             return merge_on_engine.merge(
-                thread(), metadata, options, [data], data.schema, said, definition.schema
+                thread(), metadata, options, [data], data.schema, request, definition.schema
             )
-        merged = MergedRows(metadata, options, *said.parse(data, definition))
+        merged = MergedRows(metadata, options, *request.parse(data, definition))
         return merge_operation(merged, definition.commit_action, definition.schema)
 
     return acting(f"merge {ids}", make, model)
 
 
-def update(given, condition=None, when=ClauseKind.MATCHED):
-    return ClauseText(when, Action.UPDATE, condition, None, given)
+def update(values, condition=None, when=ClauseKind.MATCHED):
+    return ClauseText(when, Action.UPDATE, condition, None, values)
 
 
 INSERT = ClauseText(ClauseKind.NOT_MATCHED, Action.INSERT, None, None, "*")
@@ -95,53 +97,55 @@ DELETE_OTHERS = ClauseText(ClauseKind.NOT_MATCHED_BY_SOURCE, Action.DELETE, None
 
 
 def counting(ids, *, inserts=True, in_tasks=False):
-    """Somebody who adds one to the fare of rows that are there, and inserts the others or leaves
-    them: no addition may be lost.
+    """A writer that adds one to the fare of existing rows, and inserts or ignores other rows. No addition
+    may be lost.
     """
     clauses = [update({"fare": "target.fare + source.fare"})] + [INSERT] * inserts
 
     def model(state):
-        known = {f"k{i}": (2, 0.0) for i in ids} | {**state} if inserts else state
-        old = {f"k{i}": known[f"k{i}"] for i in ids if f"k{i}" in known}
-        return {**state, **{key: (ts, fare + 1.0) for key, (ts, fare) in old.items()}}
+        rows_before = {f"k{i}": (2, 0.0) for i in ids} | {**state} if inserts else state
+        matched = {f"k{i}": rows_before[f"k{i}"] for i in ids if f"k{i}" in rows_before}
+        return {**state, **{key: (ts, fare + 1.0) for key, (ts, fare) in matched.items()}}
 
     return merge(ids, 2, 1.0, clauses, model, in_tasks=in_tasks)
 
 
 def replacing(ids, fare, *, in_tasks=False):
-    """Somebody who makes the table what the rows say: the others go."""
+    """A writer that replaces the content of the table by the given rows."""
     model = lambda _: {f"k{i}": (9, fare) for i in ids}
     return merge(ids, 9, fare, [update("*"), INSERT, DELETE_OTHERS], model, in_tasks=in_tasks)
 
 
-def changed(other, fare, ids=None):
-    """Return what gives rows the fare ``fare`` where they have the fare ``other``."""
+def fare_changed(other, fare, ids=None):
+    """Return a model that sets the fare to ``fare`` in rows with the fare ``other``."""
     keys = None if ids is None else {f"k{i}" for i in ids}
 
     def model(state):
-        found = dict(state)
+        result = dict(state)
         for key, (ts, old) in state.items():
             if old == other and (keys is None or key in keys):
-                found[key] = ts, fare
-        return found
+                result[key] = ts, fare
+        return result
 
     return model
 
 
 def setting_where(other, fare):
-    """Somebody with rows of nobody's keys who sets the fare of all rows that have another one."""
+    """A writer with rows of unused keys that sets the fare of all rows with the fare ``other``."""
     clause = update({"fare": fare}, f"target.fare = {other}", ClauseKind.NOT_MATCHED_BY_SOURCE)
-    return merge([90], 1, 1.0, [clause], changed(other, fare))
+    return merge([90], 1, 1.0, [clause], fare_changed(other, fare))
 
 
 def swapping(other, fare, how, ids=(0, 4)):
-    """Somebody who gives rows, by default two that stand in one file group, the fare ``fare`` where
-    they have the fare ``other``: a clause says so, or how they are matched.
+    """A writer that sets the fare to ``fare`` in rows with the fare ``other``, by default of two rows in
+    one file group. The fare is tested by a clause or by the merge condition.
     """
     test, on = f"target.fare = {other}", None
     if how == "on":
         test, on = None, f"source.id = target.id and source.city = target.city and {test}"
-    return merge(ids, 1, 1.0, [update({"fare": str(fare)}, test)], changed(other, fare, ids), on)
+    return merge(
+        ids, 1, 1.0, [update({"fare": str(fare)}, test)], fare_changed(other, fare, ids), on
+    )
 
 
 def keys(run):
@@ -154,7 +158,7 @@ def two_rows(run):
 
 
 EITHER_FARE = frozenset({frozenset({1.0}), frozenset({2.0})})
-"""One of them has seen what the other has made: they do not swap."""
+"""One update sees the rows of the other: they do not swap fares."""
 DELETES, UPDATES = conditional("fare = 2.0"), conditional("fare = 2.0", 5.0)
 ADDING = [partial([0, 20], ts=ts, fare=1.0, mergers={"fare": "sum"}) for ts in (2, 3)]
 CASES = [
@@ -269,11 +273,11 @@ CASES = [
         **AT_ANY_DEPTH,
     ),
 ]
-for there in (False, True):
+for in_tasks in (False, True):
     CASES += case(
-        "of two merges that make the table their own rows one is left" + " in tasks" * there,
+        "of two merges that make the table their own rows one is left" + " in tasks" * in_tasks,
         REWRITTEN_RECORD,
-        replacing([0, 20], 5.0, in_tasks=there),
+        replacing([0, 20], 5.0, in_tasks=in_tasks),
         replacing([1, 20, 21], 6.0),
         look=keys,
         ends={("k0", "k20"), ("k1", "k20", "k21")},
@@ -291,18 +295,18 @@ for how in ("clause", "on"):
             ends={(1.0, 1.0), (2.0, 2.0)},
             **AT_ANY_DEPTH,
         )
-for one in (DELETES, UPDATES):
-    # k0 has the fare 2.0, k4 has not; both stand in one file group
-    for other, met in (
+for condition in (DELETES, UPDATES):
+    # k0 has the fare 2.0, k4 does not. Both are in one file group
+    for other, conflicts in (
         (upsert([4], 3, 3.0), {0}),
         (upsert([4], 3, 2.0), {0, 1}),  # the new row matches
-        (upsert([0], 3, 3.0), {0, 1}),  # the row itself is another one
+        (upsert([0], 3, 3.0), {0, 1}),  # the row itself changes
         (compaction(), None),
     ):
-        name = f"{one.name} beside {other.name}, of attempts that lose {met}"
-        CASES += case(name, RECORD, one, other, conflicts=met, **AT_NIGHT)
-for other, met in (
-    # k0, k2 and k4 stand in one file group, and 20 goes into it
+        name = f"{condition.name} beside {other.name}, of attempts that lose {conflicts}"
+        CASES += case(name, RECORD, condition, other, conflicts=conflicts, **AT_NIGHT)
+for other, conflicts in (
+    # k0, k2 and k4 are in one file group, and k20 is inserted into it
     (upsert([2], 3, 3.0), {0}),
     (delete([2]), {0}),
     (counting([2]), {0}),
@@ -311,8 +315,10 @@ for other, met in (
     (upsert([0, 20], 3, 3.0), {0, 1}),
     (compaction(), {0, 1}),
 ):
-    merging = counting([0]) if met == {0} else counting([0, 20])
-    CASES += case(f"merge beside {other.name}", RECORD, merging, other, conflicts=met, **AT_NIGHT)
+    merging = counting([0]) if conflicts == {0} else counting([0, 20])
+    CASES += case(
+        f"merge beside {other.name}", RECORD, merging, other, conflicts=conflicts, **AT_NIGHT
+    )
 for other in (upsert([0, 21], 1, 5.0), delete([0, 1]), compaction()):
     merging = counting([0, 21], inserts=False, in_tasks=True)
     CASES += case(f"merge in tasks beside {other.name}", RECORD, merging, other, **AT_NIGHT)
@@ -322,7 +328,7 @@ for other in (upsert([0, 20], 1, 5.0), compaction(), delete([3])):
 
 
 @pytest.mark.parametrize("values", CASES)
-def test_operations_end_as_one_after_the_other(values):
+def test_operations_have_a_serial_result_in_every_schedule(values):
     assert_case(values)
 
 
@@ -332,17 +338,17 @@ def _only_x(*kind):
     return storage
 
 
-NAMING_ALL = overwrite([0], 1, 9.0, ends=["*"])
+OVERWRITE_ALL = overwrite([0], 1, 9.0, ends=["*"])
 
 
-@pytest.mark.parametrize("first", [NAMING_ALL, drop("city=*")], ids=lambda one: one.name)
-def test_who_names_partitions_replaces_those_that_another_makes_meanwhile(first):
+@pytest.mark.parametrize("first", [OVERWRITE_ALL, drop("city=*")], ids=lambda actor: actor.name)
+def test_named_partitions_are_replaced_even_if_created_by_another_writer_meanwhile(first):
     runs = explored(BLOOM, first, upsert([1], 3, 3.0), preemptions=2, start=_only_x)
     assert any(run.conflicts for run in runs)
 
 
-BY_DAY = [upsert([0, 20], 3, 3.0), compaction(), drop("city=x")]
-LATE = [
+DAILY_ACTORS = [upsert([0, 20], 3, 3.0), compaction(), drop("city=x")]
+NIGHTLY_ACTORS = [
     delete([0, 1]),
     clustering(),
     DELETES,
@@ -354,12 +360,13 @@ LATE = [
 
 
 @pytest.mark.parametrize(
-    "other", BY_DAY + [pytest.param(one, marks=pytest.mark.nightly) for one in LATE]
+    "other",
+    DAILY_ACTORS + [pytest.param(actor, marks=pytest.mark.nightly) for actor in NIGHTLY_ACTORS],
 )
 @pytest.mark.parametrize(
-    "first", [overwrite([0, 20], 1, 9.0), NAMING_ALL, drop("city=x"), drop(None)]
+    "first", [overwrite([0, 20], 1, 9.0), OVERWRITE_ALL, drop("city=x"), drop(None)]
 )
-def test_an_overwrite_beside_everybody_else(first, other):
+def test_an_overwrite_beside_another_operation_has_a_serial_result(first, other):
     explored(RECORD, first, other, preemptions=1)
 
 
@@ -369,18 +376,18 @@ def test_an_overwrite_beside_everybody_else(first, other):
     [upsert([0, 20], 3, 3.0), delete([0, 3]), compaction(), clustering(), rekey()],
     ids=lambda other: other.name,
 )
-def test_a_rekey_and_company_end_as_one_after_the_other(kind, other):
+def test_a_rekey_beside_another_operation_has_a_serial_result(kind, other):
     runs = explored(kind, rekey(), other)
     for run in runs:
         if other.name != "rekey":
-            assert run.ended[0].attempts == 1, "a rekey makes up for what others commit meanwhile"
+            assert run.ended[0].attempts == 1, "a rekey includes the commits of others meanwhile"
         table = mdt.open(run.storage)
-        found = table.scan().to_arrow()
-        assert table.get(found.select(["id", "city"])).to_pylist() == found.to_pylist()
+        rows_found = table.scan().to_arrow()
+        assert table.get(rows_found.select(["id", "city"])).to_pylist() == rows_found.to_pylist()
     assert max(run.conflicts for run in runs) <= 1
 
 
-def test_a_rekey_beside_an_alter_and_an_upsert_ends_as_one_after_the_other():
+def test_a_rekey_beside_an_alter_or_upserts_has_a_serial_result():
     explored(BLOOM, rekey(), upsert([0, 20], 3, 3.0), upsert([1, 20], 4, 4.0), preemptions=2)
     explored(RECORD, rekey(), alter(), is_beyond_hudi=True)
 
@@ -405,7 +412,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_schedules_notice(mutant, monkeypatch):
+def test_the_schedules_detect_a_mutant(mutant, monkeypatch):
     patch, actors = MUTANTS[mutant]
     monkeypatch.setattr(*patch)
     with pytest.raises(AssertionError):
@@ -416,15 +423,21 @@ def test_the_schedules_notice(mutant, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "on"),
     [
-        ({"scope": "partition"}, ["id"]),  # a row with the same id may come in another partition
-        ({"options": {"mdt.keys.repeat": True}}, None),  # and here in any file group
-        ({}, "source.fare = target.fare"),  # rows are chosen by what they say
+        (
+            {"scope": "partition"},
+            ["id"],
+        ),  # a row with the same id may be inserted in another partition
+        (
+            {"options": {"mdt.keys.repeat": True}},
+            None,
+        ),  # a row with the same key may be inserted in any file group
+        ({}, "source.fare = target.fare"),  # rows are selected by their values
     ],
 )
-def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(more, on):
+def test_a_merge_that_may_match_new_rows_does_not_limit_conflicts_to_the_rows_read(more, on):
     delete_matched = ClauseText(ClauseKind.MATCHED, Action.DELETE, None, None, None)
 
-    def left(on, **more):
+    def unchanged_rows(on, **more):
         storage = MemoryStorage()
         table = mdt.create(
             storage, SCHEMA, key=["id"], partition_by=["city"], table_type=MOR, **more
@@ -437,5 +450,5 @@ def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(
         operation = merge_operation(merged, "deltacommit", definition.schema)
         return operation.prepare(snapshot, "a" * 32).left
 
-    assert left(on, **more) is None
-    assert list(map(len, left(None).values())) == [1]
+    assert unchanged_rows(on, **more) is None
+    assert list(map(len, unchanged_rows(None).values())) == [1]

@@ -1,8 +1,8 @@
-"""Every pair of a service and a writer, and of two services: interleaved, and one after the other
-has died.
+"""Every pair of a service and a writer, and of two services: interleaved, and one after a crash of the
+other.
 
-The pairs that have tests of their own stand in ``test_schedules.py`` and beside the services; here
-all of them go through one table, whatever they are.  By day some are drawn, at night all are run.
+Some pairs have tests of their own in ``test_schedules.py`` and beside the services. Here all pairs run
+on the same table. Daily runs draw some of them, nightly runs use all.
 """
 
 import itertools
@@ -60,7 +60,7 @@ TAGGED = 2
 
 
 @cache
-def _world(key_index):
+def _table_storage(key_index):
     storage = MemoryStorage()
     table = make(storage, MOR, key_index, **{"mdt.services.auto": False})
     table.upsert(rows(range(6), 1, 1.0))
@@ -77,15 +77,15 @@ def _world(key_index):
     return storage
 
 
-def world(key_index="record"):
-    """Return a copy of a table with two file groups a partition, log files, checkpoints, a tag, and
+def copy_of_table(key_index="record"):
+    """Return a copy of a table with two file groups in each partition, log files, checkpoints, a tag, and
     an index that is not built.
     """
-    return _world(key_index).copy()
+    return _table_storage(key_index).copy()
 
 
 def cleaning():
-    """Who lets states go, then files, then records."""
+    """An actor that ends the retention of states, then deletes files, then archives records."""
 
     def start(storage):
         metadata = Metadata(storage)
@@ -101,7 +101,7 @@ def cleaning():
 
 
 def checkpoint():
-    """Who compacts the metadata."""
+    """An actor that compacts the metadata."""
 
     def start(storage):
         metadata = Metadata(storage)
@@ -114,7 +114,7 @@ def checkpoint():
 
 
 def may_be_refused(actor):
-    """Return an actor whose state may be gone, or its schema another one."""
+    """Return an actor that may be refused because its state was cleaned or its schema altered."""
     return refused(actor, Expired, Unsupported, Invalid)
 
 
@@ -155,18 +155,18 @@ PAIRS = [
     *itertools.product(SERVICES, WRITERS),
     *itertools.combinations_with_replacement(SERVICES, 2),
 ]
-SCHEDULES, DEATHS = 6, 6
-"""Of each so many by day."""
+SCHEDULES, CRASHES = 6, 6
+"""Numbers of pairs drawn in daily runs."""
 
 
-def test_the_table_has_every_pair():
-    n = len(SERVICES)
-    assert len(PAIRS) == n * len(WRITERS) + n * (n + 1) // 2
-    assert len({one.name for one in (*WRITERS, *SERVICES)}) == n + len(WRITERS)
+def test_the_list_contains_every_pair_once():
+    service_count = len(SERVICES)
+    assert len(PAIRS) == service_count * len(WRITERS) + service_count * (service_count + 1) // 2
+    assert len({actor.name for actor in (*WRITERS, *SERVICES)}) == service_count + len(WRITERS)
 
 
-def assert_right(storage, actors, expected, where):
-    """Assert that we and Hudi see the rows, that nothing is wrong, and that nobody is under way."""
+def assert_consistent(storage, actors, expected, where):
+    """Assert that mdt and Hudi see the rows, that check is clean, and that no claim is pending."""
     assert ours(storage) == expected, where
     if not any(actor.name == "alter" for actor in actors):  # Hudi has no defaults for older rows
         assert theirs(storage) == expected, where
@@ -176,74 +176,72 @@ def assert_right(storage, actors, expected, where):
 
 
 def assert_serial(actors, run):
-    """Assert that a run left what its actors, one after the other in the order of their commits,
-    would leave.
-    """
+    """Assert that a run has the result of its actors one after the other in the order of their commits."""
     expected = START
     for _, n in run.done():
         expected = actors[n].model(expected)
     where = " beside ".join(actor.name for actor in actors)
-    assert_right(run.storage, actors, expected, f"{where}: {run.schedule}")
+    assert_consistent(run.storage, actors, expected, f"{where}: {run.schedule}")
     count("schedules of pairs")
 
 
-def died(actor, storage, draw):
-    """Run an actor until it dies at some change of storage, perhaps not at all; return where."""
-    whole = FaultyStorage(storage.copy())
-    for _ in actor.start(whole):
+def crash_actor(actor, storage, draw):
+    """Run an actor until it crashes at a random change of storage. Return a description of the change."""
+    completed = FaultyStorage(storage.copy())
+    for _ in actor.start(completed):
         pass
-    if not whole.operations:
+    if not completed.operations:
         return "not at all"
-    at = draw.randrange(1, len(whole.operations) + 1)
+    at = draw.randrange(1, len(completed.operations) + 1)
     mode = draw.choice(MODES)
-    if mode == "torn" and whole.operations[at - 1].startswith("delete"):
+    if mode == "torn" and completed.operations[at - 1].startswith("delete"):
         mode = "before"
     with pytest.raises(Crash):
         for _ in actor.start(FaultyStorage(storage, at, mode)):
             pass
-    return f"{mode} {at} {whole.operations[at - 1]}"
+    return f"{mode} {at} {completed.operations[at - 1]}"
 
 
-def second_after(first, second, draw):
-    """Assert that what one leaves that died is in nobody's way: the other commits, before it is
-    taken for dead or after.
+def assert_runs_after_crash(first, second, draw):
+    """Assert that a crash of the first actor does not prevent the second from committing, before or after
+    the first is rolled back.
     """
-    storage = world(draw.choice(["record", "bloom"]))
-    where = f"{second.name} after {first.name} died {died(first, storage, draw)}"
-    seen = ours(storage)
-    assert seen in (START, first.model(START)), f"{where}: a mixture"
+    storage = copy_of_table(draw.choice(["record", "bloom"]))
+    where = f"{second.name} after {first.name} died {crash_actor(first, storage, draw)}"
+    state_after_crash = ours(storage)
+    assert state_after_crash in (START, first.model(START)), f"{where}: a mixture of states"
     if draw.random() < 0.5:
         recover(Metadata(later(storage)), after_seconds=1)
         where += ", and was recovered"
     [run] = explore(lambda: storage, [second], preemptions=0)
-    expected = second.model(seen) if run.done() else seen
+    expected = second.model(state_after_crash) if run.done() else state_after_crash
     mdt.open(later(storage)).abort()
-    assert_right(storage, (first, second), expected, where)
+    assert_consistent(storage, (first, second), expected, where)
     count("services and writers after another one died")
 
 
-def seeded():
+def seeded_random():
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     return random.Random(seed)
 
 
-def both(pair, draw):
-    """Return a pair in one of its orders."""
+def random_order(pair, draw):
+    """Return a pair in one of its two orders."""
     return pair if draw.random() < 0.5 else pair[::-1]
 
 
-def test_of_some_pairs_some_schedules_end_as_one_after_the_other():
-    draw = seeded()
+def test_random_schedules_of_random_pairs_have_a_serial_result():
+    draw = seeded_random()
     for pair in draw.sample(PAIRS, SCHEDULES):
-        actors = both(pair, draw)
-        assert_serial(actors, at_random(world, actors, draw))
+        actors = random_order(pair, draw)
+        assert_serial(actors, at_random(copy_of_table, actors, draw))
 
 
-def test_of_some_pairs_one_goes_on_after_the_other_died():
-    draw = seeded()
-    for pair in draw.sample(PAIRS, DEATHS):
-        second_after(*both(pair, draw), draw)
+def test_of_random_pairs_one_can_commit_after_a_crash_of_the_other():
+    draw = seeded_random()
+    for pair in draw.sample(PAIRS, CRASHES):
+        assert_runs_after_crash(*random_order(pair, draw), draw)
 
 
 every_pair = pytest.mark.parametrize(
@@ -253,19 +251,19 @@ every_pair = pytest.mark.parametrize(
 
 @pytest.mark.nightly
 @every_pair
-def test_every_pair_ends_as_one_after_the_other(pair):
-    """In the schedules in which one of them takes the turn from the other once, and some others."""
-    for run in explore(world, pair, preemptions=1):
+def test_every_pair_has_a_serial_result(pair):
+    """Uses all schedules with one preemption, and some random schedules."""
+    for run in explore(copy_of_table, pair, preemptions=1):
         assert_serial(pair, run)
-    draw = seeded()
+    draw = seeded_random()
     for _ in range(3):
-        assert_serial(pair, at_random(world, pair, draw))
+        assert_serial(pair, at_random(copy_of_table, pair, draw))
 
 
 @pytest.mark.nightly
 @every_pair
-def test_of_every_pair_one_goes_on_after_the_other_died(pair):
-    draw = seeded()
+def test_of_every_pair_one_can_commit_after_a_crash_of_the_other(pair):
+    draw = seeded_random()
     for first, second in (pair, pair[::-1]):
         for _ in range(2):
-            second_after(first, second, draw)
+            assert_runs_after_crash(first, second, draw)

@@ -1,5 +1,5 @@
-"""Two and three writers, services and readers through every interleaving of their phases: as if one
-came after the other.
+"""Two and three writers, services and readers in every interleaving of their phases have a serial
+result.
 """
 
 from dataclasses import replace
@@ -56,8 +56,8 @@ RECORD, BLOOM, REWRITTEN = KINDS
 FIRST = restore(1, {key: (1, 1.0) for key in BASE_STATE})
 
 
-def kinds(quick, *nightly):
-    """Run a test on one kind of table, and on others at night."""
+def with_kinds(quick, *nightly):
+    """Run a test on one kind of table daily, and on others at night."""
     more = [pytest.param(KINDS[n], marks=pytest.mark.nightly) for n in nightly]
     return pytest.mark.parametrize("kind", [KINDS[quick], *more], ids="-".join)
 
@@ -169,11 +169,11 @@ CASES = [
 
 
 @pytest.mark.parametrize("values", CASES)
-def test_actors_end_as_one_after_the_other(values):
+def test_two_actors_have_a_serial_result_in_every_schedule(values):
     assert_case(values)
 
 
-@kinds(0, 2)
+@with_kinds(0, 2)
 @pytest.mark.parametrize(
     ("other", "of_logs", "of_base_files"),
     [
@@ -185,99 +185,103 @@ def test_actors_end_as_one_after_the_other(values):
     ],
     ids=["same rows", "same new key", "other rows", "delete", "compaction"],
 )
-def test_a_writer_in_tasks_and_another_end_as_one_after_the_other_in_every_schedule(
+def test_a_writer_in_tasks_beside_another_actor_has_a_serial_result(
     kind, other, of_logs, of_base_files
 ):
     runs = explored(kind, upsert([0, 2, 20], 3, 3.0, in_tasks=True), other, preemptions=2)
     assert {run.conflicts for run in runs} == (of_logs if kind[0] == MOR else of_base_files)
 
 
-@kinds(2, 0, 1)
-def test_a_restore_undoes_what_was_committed_before_it_and_nothing_after_it(kind):
+@with_kinds(2, 0, 1)
+def test_a_restore_undoes_only_what_was_committed_before_it(kind):
     runs = explored(kind, FIRST, upsert([0, 9], 3, 3.0))
     assert {run.conflicts for run in runs} >= {0, 1}
 
 
-@kinds(0, 1)
-def test_a_compaction_leaves_out_the_file_group_that_changed_and_commits_the_rest(kind):
+@with_kinds(0, 1)
+def test_a_compaction_skips_the_file_group_that_changed_and_commits_the_rest(kind):
     runs = explored(kind, upsert([0], 3, 3.0), compaction(), check_every=3)
-    narrowed = 0
+    skipped_count = 0
     for run in runs:
         upserting, compacting = run.ended[0], run.ended[1]
-        assert compacting.attempts == 1, "it never starts again for one changed file group"
+        assert compacting.attempts == 1, "one changed file group does not cause a retry"
         partitions = set(compacting.record.table("files")["partition"].to_pylist())
         assert "city=y" in partitions
         if "city=x" not in partitions:
-            narrowed += 1
+            skipped_count += 1
             assert upserting.seq < compacting.seq
             files = mdt.open(run.storage).files().to_pylist()
             assert {f["partition"] for f in files if f["kind"] == LOG} == {"city=x"}
             assert_clean(run.storage)
             assert theirs(run.storage) == ours(run.storage), run.schedule
-    assert narrowed
-    assert {run.conflicts for run in runs} == {0, 1}, "an upsert after a compaction starts again"
+    assert skipped_count
+    assert {run.conflicts for run in runs} == {0, 1}, "an upsert after a compaction is retried"
 
 
 @pytest.mark.parametrize("first", [None, [0]], ids=["all file groups", "a step"])
 def test_two_compactions_leave_one_base_file_for_each_file_group(first):
     for run in explored(RECORD, compaction(first), compaction(first and [0, 1])):
         assert mdt.open(run.storage).files()["kind"].to_pylist() == [0, 0], run.schedule
-        did = [run.ended[n].seq >= 0 for n in range(2)]
-        assert did[1] if first else sorted(did) == [False, True], "the second has what is left"
+        committed = [run.ended[n].seq >= 0 for n in range(2)]
+        assert committed[1] if first else sorted(committed) == [False, True], (
+            "the second compaction does the remaining work"
+        )
 
 
-def test_a_log_compaction_leaves_out_the_file_group_that_changed_and_commits_the_rest():
-    left_out = 0
+def test_a_log_compaction_skips_the_file_group_that_changed_and_commits_the_rest():
+    skipped_count = 0
     for run in explored((MOR, "lmdb"), upsert([0], 3, 3.0), log_compaction(), start=logged):
         compacting = run.ended[1]
-        assert compacting.attempts == 1, "it never starts again for one changed file group"
-        left_out += len(compacting.record.table("files")) == 1
+        assert compacting.attempts == 1, "one changed file group does not cause a retry"
+        skipped_count += len(compacting.record.table("files")) == 1
         assert theirs(run.storage) == ours(run.storage), run.schedule
-    assert left_out
+    assert skipped_count
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "other", [delete([0]), compaction(), log_compaction(), clustering()], ids=lambda one: one.name
+    "other",
+    [delete([0]), compaction(), log_compaction(), clustering()],
+    ids=lambda actor: actor.name,
 )
-def test_a_log_compaction_and_a_delete_or_a_service_end_as_one_after_the_other(other):
+def test_a_log_compaction_beside_a_delete_or_a_service_has_a_serial_result(other):
     for kind in KINDS[:2]:
         for run in explored(kind, other, log_compaction(), start=logged):
             assert theirs(run.storage) == ours(run.storage), run.schedule
 
 
-@kinds(0, 1, 2)
-def test_a_clustering_leaves_out_the_partition_that_changed_and_commits_the_rest(kind):
+@with_kinds(0, 1, 2)
+def test_a_clustering_skips_the_partition_that_changed_and_commits_the_rest(kind):
     runs = explored(kind, upsert([0], 3, 3.0), clustering(), check_every=3, is_spread=True)
-    narrowed = 0
+    skipped_count = 0
     for run in runs:
         clustered = run.ended[1]
-        assert clustered.attempts == 1, "it never starts again for one changed file group"
+        assert clustered.attempts == 1, "one changed file group does not cause a retry"
         assert "city=y" in clustered.record.replaced
         if "city=x" not in clustered.record.replaced:
-            narrowed += 1
+            skipped_count += 1
             assert theirs(run.storage) == ours(run.storage), run.schedule
-    assert narrowed
-    assert {run.conflicts for run in runs} == {0, 1}, "an upsert into a replaced group starts again"
+    assert skipped_count
+    assert {run.conflicts for run in runs} == {0, 1}, "an upsert into a replaced group is retried"
 
 
-@kinds(0, 2)
+@with_kinds(0, 2)
 @pytest.mark.parametrize(
     "other", [delete([0, 1]), upsert([20, 21], 3, 3.0, "insert")], ids=["delete", "insert"]
 )
-def test_a_clustering_and_a_writer_end_as_one_after_the_other(kind, other):
+def test_a_clustering_beside_a_writer_has_a_serial_result(kind, other):
     explored(kind, clustering(("fare", "id"), "hilbert"), other, is_spread=True)
 
 
-def test_two_clusterings_and_one_beside_a_compaction_keep_every_row():
+def test_two_clusterings_or_one_beside_a_compaction_keep_every_row():
     for run in explored(RECORD, clustering(), clustering(("id",)), is_spread=True):
         assert len(mdt.open(run.storage).files()) == 2, "one file for each partition"
     for run in explored(BLOOM, clustering(), compaction(), is_spread=True, check_every=2):
         groups = mdt.open(run.storage).files()["file_id"].to_pylist()
-        assert len(groups) == len(set(groups)), "no log files are left"
+        assert len(groups) == len(set(groups)), "no log files remain"
 
 
-def test_joining_small_file_groups_ends_as_one_after_the_other_with_writers_and_services(
+def test_merging_small_file_groups_beside_writers_and_services_has_a_serial_result(
     monkeypatch,
 ):
     monkeypatch.setattr(small_files, "JOINED_MIN", 2)
@@ -287,7 +291,7 @@ def test_joining_small_file_groups_ends_as_one_after_the_other_with_writers_and_
             assert len(groups) <= 4, run.schedule
 
 
-def test_a_clustering_beside_the_builder_of_an_index_keeps_what_is_covered_right():
+def test_a_clustering_beside_an_index_build_keeps_the_index_correct():
     def start():
         storage = spread(*RECORD)
         mdt.open(storage).create_index("bitmap(fare)", mode="async")
@@ -302,28 +306,30 @@ def test_a_clustering_beside_the_builder_of_an_index_keeps_what_is_covered_right
         assert_clean(run.storage)
 
 
-def test_a_clustering_that_was_rolled_back_cannot_commit_and_tries_again():
+def test_a_clustering_that_was_rolled_back_cannot_commit_and_is_retried():
     actors = clustering(), rollback_of_all()
     runs = explored(RECORD, *actors, preemptions=2, check_every=4, is_spread=True)
     assert {run.ended[0].attempts for run in runs} == {1, 2}
 
 
-@kinds(0, 1, 2)
-def test_a_live_writer_that_was_rolled_back_cannot_commit_and_tries_again(kind):
+@with_kinds(0, 1, 2)
+def test_a_running_writer_that_was_rolled_back_cannot_commit_and_is_retried(kind):
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
     runs = explored(kind, writer, rollback_of_all(), preemptions=2, check_every=4)
-    assert all(ours(run.storage)["k0"] == (3, 3.0) for run in runs), "acknowledged means readable"
+    assert all(ours(run.storage)["k0"] == (3, 3.0) for run in runs), (
+        "an acknowledged commit must be readable"
+    )
     assert {run.ended[0].attempts for run in runs} == {1, 2}
     for run in runs:
         snapshot = mdt.open(run.storage).snapshot()
-        assert not snapshot.rolled_back & set(snapshot.transactions), "declared dead, yet committed"
+        assert not snapshot.rolled_back & set(snapshot.transactions), "rolled back, yet committed"
 
 
-def test_two_recoveries_of_one_dead_writer_agree():
+def test_two_rollbacks_of_one_crashed_writer_agree():
     def start():
         storage = filled(*RECORD)
-        dead = upsert([0, 20], 3, 3.0).start(storage)
-        assert next(dead) == "written"
+        crashed = upsert([0, 20], 3, 3.0).start(storage)
+        assert next(crashed) == "written"
         return storage
 
     actors = (rollback_of_all(), rollback_of_all())
@@ -334,40 +340,38 @@ def test_two_recoveries_of_one_dead_writer_agree():
         assert_clean(run.storage)
 
 
-@kinds(0, 2)
-def test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way(kind):
-    """A writer that has committed but not published must not hide, or be hidden by, one that came
-    after it.
-    """
+@with_kinds(0, 2)
+def test_an_acknowledged_commit_is_visible_to_hudi_while_another_writer_is_running(kind):
+    """A writer that has committed but not published must not hide a later commit or be hidden by it."""
     actors = (upsert([0], 3, 3.0), upsert([1], 3, 4.0))
 
     def watch(run, ended):
-        mine = run.ended[ended].seq
-        seen = theirs(run.storage)
+        own_seq = run.ended[ended].seq
+        rows_seen = theirs(run.storage)
         alone = actors[ended].model(BASE_STATE)
         both = actors[1 - ended].model(alone)
-        # Before it in the log must be visible, behind it may be.
-        assert seen == both if mine == 4 or len(run.ended) == 2 else seen in (alone, both), (
-            run.schedule
-        )
-        assert mdt.open(run.storage).snapshot().seq >= mine
+        # Earlier commits in the log must be visible, later commits may be visible.
+        assert (
+            rows_seen == both if own_seq == 4 or len(run.ended) == 2 else rows_seen in (alone, both)
+        ), run.schedule
+        assert mdt.open(run.storage).snapshot().seq >= own_seq
 
     for _ in explore(lambda: filled(*kind), actors, watch=watch):
         count("schedules")
 
 
-@kinds(0, 1, 2)
-def test_a_reader_sees_one_state_from_its_beginning_to_its_end(kind):
+@with_kinds(0, 1, 2)
+def test_a_reader_sees_one_state_from_start_to_end(kind):
     other = delete([1, 3]) if kind[0] == COW else compaction()
-    _reads_one_state(kind, other)
+    _assert_reads_one_state(kind, other)
 
 
-@kinds(0, 2)
+@with_kinds(0, 2)
 def test_a_reader_sees_one_state_while_file_groups_are_replaced(kind):
-    _reads_one_state(kind, clustering(), is_spread=True)
+    _assert_reads_one_state(kind, clustering(), is_spread=True)
 
 
-def _reads_one_state(kind, other, *, is_spread=False):
+def _assert_reads_one_state(kind, other, *, is_spread=False):
     actors = upsert([0, 1, 20], 3, 3.0), other, reader()
     start = spread if is_spread else filled
     for run in explore(lambda: start(*kind), actors, preemptions=1):
@@ -379,13 +383,13 @@ def _reads_one_state(kind, other, *, is_spread=False):
 
 
 class _StoppedClock(MemoryStorage):
-    """A clock that stands still, as a slow one seems to do to the others."""
+    """A storage with a stopped clock, as a slow clock appears to other writers."""
 
     def now_us(self):
         return self._now_us
 
 
-def test_writers_whose_clocks_stand_still_get_instants_of_their_own():
+def test_writers_with_stopped_clocks_get_unique_instants():
     def start():
         storage = _StoppedClock()
         vars(storage).update(vars(filled(*RECORD)))
@@ -401,7 +405,7 @@ def test_writers_whose_clocks_stand_still_get_instants_of_their_own():
         assert theirs(run.storage) == ours(run.storage)
 
 
-COMPANY = {
+OTHER_ACTORS = {
     "an upsert": upsert([0, 20], 3, 3.0),
     "a delete": delete([0]),
     "a compaction": compaction(),
@@ -411,10 +415,10 @@ COMPANY = {
 }
 
 
-@kinds(1, 2)
-@pytest.mark.parametrize("other", COMPANY)
+@with_kinds(1, 2)
+@pytest.mark.parametrize("other", OTHER_ACTORS)
 @pytest.mark.parametrize("rewrites", [False, True])
-def test_an_alter_and_company_end_as_one_after_the_other(other, kind, rewrites):
+def test_an_alter_beside_another_actor_has_a_serial_result(other, kind, rewrites):
     specs = ["bitmap(fare)"] if "indexes" in other else ["bitmap(fare)", "bitmap(ts)"]
 
     def start():
@@ -422,7 +426,7 @@ def test_an_alter_and_company_end_as_one_after_the_other(other, kind, rewrites):
         mdt.open(storage).create_index(specs, mode="async")
         return storage
 
-    actors, conflicts_met = (COMPANY[other], alter(rewrites=rewrites)), 0
+    actors, conflicts_met = (OTHER_ACTORS[other], alter(rewrites=rewrites)), 0
     for number, run in enumerate(explore(start, actors)):
         count("schedules")
         table = mdt.open(run.storage)
@@ -430,76 +434,76 @@ def test_an_alter_and_company_end_as_one_after_the_other(other, kind, rewrites):
         for _, n in run.done():
             before, expected = expected, dict(actors[n].model(expected))
             if run.ended[n].attempts > 1:
-                # its rows had the older columns: they are altered as those of older files are
+                # its rows have the older columns, and are altered like those of older files
                 for key, (ts, _) in expected.items():
                     if before.get(key) != expected[key]:
                         expected[key] = ts, 9.0
         assert as_state(table.scan().to_arrow()) == expected, run.schedule
-        altered = {key: row for key, row in expected.items() if row[1] == 9.0}
-        assert as_state(table.scan("fare = 9.0").to_arrow()) == altered, run.schedule
+        altered_rows = {key: row for key, row in expected.items() if row[1] == 9.0}
+        assert as_state(table.scan("fare = 9.0").to_arrow()) == altered_rows, run.schedule
         if number % CHECK_EVERY == 0:
             assert_clean(run.storage)
         conflicts_met += run.conflicts
-    never_meet = other == "a compaction" and kind[0] == COW
-    assert conflicts_met or never_meet, "whoever began before an alter starts again"
+    never_conflict = other == "a compaction" and kind[0] == COW
+    assert conflicts_met or never_conflict, "an actor that began before an alter is retried"
 
 
-def trio(kind):
-    """Three actors that get in each other's way."""
+def three_actors(kind):
+    """Return three actors that conflict with each other."""
     last = compaction() if kind[0] == MOR else delete([0, 3])
     return upsert([0, 20], 3, 3.0), upsert([0, 1, 20], 4, 4.0), last
 
 
-@kinds(1, 0, 2)
-def test_three_writers_end_as_one_after_the_other(kind):
-    assert max(run.conflicts for run in explored(kind, *trio(kind), preemptions=1)) >= 1
+@with_kinds(1, 0, 2)
+def test_three_actors_have_a_serial_result(kind):
+    assert max(run.conflicts for run in explored(kind, *three_actors(kind), preemptions=1)) >= 1
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_preemptions_of_three_and_a_pause_after_each_phase_of_two_change_nothing(kind):
-    assert max(run.conflicts for run in explored(kind, *trio(kind), preemptions=3)) >= 2
+def test_three_actors_with_many_preemptions_and_two_with_all_pauses_have_a_serial_result(kind):
+    assert max(run.conflicts for run in explored(kind, *three_actors(kind), preemptions=3)) >= 2
     first = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
     explored(kind, first, upsert([0, 1, 20], 4, 4.0, pauses=EVERY_PAUSE))
 
 
-ORIGINAL = conflicts.check
+REAL_CHECK = conflicts.check
 
 
-def blind(**what):
-    """Return a check of conflicts for which some of my footprint is not there."""
+def check_without(**changes):
+    """Return a conflict check that ignores parts of the own footprint."""
 
-    def check(mine, *more):
-        return ORIGINAL(replace(mine, **what), *more)
+    def check(footprint, *more):
+        return REAL_CHECK(replace(footprint, **changes), *more)
 
     return check
 
 
-def blind_to_rows(mine, *more):
-    return ORIGINAL(replace(mine, rows=mine.rows and {}), *more)
+def check_without_rows(footprint, *more):
+    return REAL_CHECK(replace(footprint, rows=footprint.rows and {}), *more)
 
 
-def blind_to_replacing(mine, theirs, *more):
-    return ORIGINAL(mine, replace(theirs, header={**theirs.header, "replaced": {}}), *more)
+def check_without_replaced_groups(footprint, theirs, *more):
+    return REAL_CHECK(footprint, replace(theirs, header={**theirs.header, "replaced": {}}), *more)
 
 
-def blind_to_alters(mine, theirs, *more):
-    return None if theirs.alters else ORIGINAL(mine, theirs, *more)
+def check_without_alters(footprint, theirs, *more):
+    return None if theirs.alters else REAL_CHECK(footprint, theirs, *more)
 
 
 MUTANTS = {
     "finds no conflict": (lambda *_: None, upsert([0], 4, 4.0)),
-    "ignores absent keys": (blind(absent={}), new_row(4)),
-    "ignores file groups": (blind(groups=frozenset()), delete([0])),
-    "ignores that both end a row": (blind_to_rows, delete([0])),
-    "ignores file groups that were replaced": (blind_to_replacing, clustering()),
-    "ignores that the schema was altered": (blind_to_alters, alter()),
-    "ignores that it was rolled back": (blind(txn="", token=None), rollback_of_all()),
+    "ignores absent keys": (check_without(absent={}), new_row(4)),
+    "ignores file groups": (check_without(groups=frozenset()), delete([0])),
+    "ignores that both end a row": (check_without_rows, delete([0])),
+    "ignores file groups that were replaced": (check_without_replaced_groups, clustering()),
+    "ignores that the schema was altered": (check_without_alters, alter()),
+    "ignores that it was rolled back": (check_without(txn="", token=None), rollback_of_all()),
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_schedules_notice_a_conflict_check_that(mutant, monkeypatch):
+def test_the_schedules_detect_a_wrong_conflict_check(mutant, monkeypatch):
     check, other = MUTANTS[mutant]
     monkeypatch.setattr(conflicts, "check", check)
     writer = new_row(3) if "absent" in mutant else upsert([0], 3, 3.0)
@@ -508,8 +512,8 @@ def test_the_schedules_notice_a_conflict_check_that(mutant, monkeypatch):
     count("mutants killed")
 
 
-def test_the_schedules_notice_a_writer_that_publishes_itself_only(monkeypatch):
+def test_the_schedules_detect_a_writer_that_publishes_only_its_own_commit(monkeypatch):
     monkeypatch.setattr(publish, "oldest_unpublished", lambda is_done, load, seq: seq)
     with pytest.raises(AssertionError):
-        test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way(RECORD)
+        test_an_acknowledged_commit_is_visible_to_hudi_while_another_writer_is_running(RECORD)
     count("mutants killed")

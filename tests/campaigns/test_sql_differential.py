@@ -1,8 +1,8 @@
-"""Random queries of Spark SQL: tables of ours, read in every way, answer as plain Parquet of the
-same rows does, under all kinds of settings.
+"""Random Spark SQL queries: mdt tables, read in every way and with all kinds of settings, return the
+same as plain Parquet files of the same rows.
 
-By day a few dozen queries, at night thousands. Each failure prints the tables, the query, the
-settings, and the command that runs that case again.
+Daily runs use a few dozen queries, nightly runs thousands. Each failure prints the tables, the query,
+the settings, and the command that replays the case.
 """
 
 import os
@@ -19,20 +19,22 @@ from sql_tables import settings as held
 from sql_worlds import PLAIN, WAYS, world
 
 WORLDS, CASES = 3, 10
-"""By day: so many pairs of tables, so many queries on each."""
+"""Numbers of pairs of tables and of queries on each pair in daily runs."""
 PARTS_NIGHTLY, WORLDS_NIGHTLY, CASES_NIGHTLY = 4, 10, 50
-"""At night: so many tests of some ten minutes, pairs of tables in each, queries on each pair."""
+"""Numbers of tests of about ten minutes, of pairs of tables in each, and of queries on each pair in
+nightly runs.
+"""
 REPLAY = "MDT_SQL"
-"""Environment variable <seed>:<world>:<case> that runs a single case again; <seed>:<world>, all of
+"""Environment variable <seed>:<world>:<case> that replays a single case. <seed>:<world> replays all of
 its cases.
 """
 SCALE = float(os.environ.get("MDT_SQL_WORLDS", "1"))
-"""So many times as many pairs of tables."""
+"""Factor for the numbers of pairs of tables."""
 SHOWN = 5
 
 
 def answer(spark, text):
-    """Return what a query gives: rows, or an error."""
+    """Return the result of a query: ("rows", table) or ("error", name)."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -40,113 +42,125 @@ def answer(spark, text):
         return "rows", spark.sql(text).toArrow()
     except PySparkException as error:
         return "error", error.getCondition() or type(error).__name__
-    except Py4JJavaError as error:  # what fails before there is a stream of rows
+    except Py4JJavaError as error:  # errors before there is a stream of rows
         causes = [line for line in str(error).splitlines() if line.startswith("Caused by:")]
         return "error", (causes or str(error).splitlines())[-1]
 
 
 def bag(table, exact):
-    """Return the rows as a multiset; either zero is the same unless ``exact``."""
+    """Return the rows as a multiset. Both zeros are equal unless ``exact``."""
     return Counter(sequence(table, exact))
 
 
 def sequence(table, exact):
-    """Return the rows in their order, in a form that can be compared."""
+    """Return the rows in order, in a comparable form."""
     columns = [
-        [comparable(value if exact else _one_zero(value)) for value in column.to_pylist()]
+        [comparable(value if exact else _with_positive_zero(value)) for value in column.to_pylist()]
         for column in table.columns
     ]
     return list(zip(*columns, strict=True))
 
 
-def _one_zero(value):
+def _with_positive_zero(value):
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):
-        return {name: _one_zero(one) for name, one in value.items()}
+        return {name: _with_positive_zero(item) for name, item in value.items()}
     return value
 
 
-def difference(query, expected, found, every):
-    """Return what is wrong with an answer, or nothing. ``every``: the rows that the query may
-    choose from, where it may.
+def difference(query, expected, answer_found, every):
+    """Return a description of what is wrong with an answer, or "". ``every``: all rows from which the
+    query may choose, if it may.
     """
-    if "error" in (expected[0], found[0]):
-        return "" if expected == found else f"{_said(found)} instead of {_said(expected)}"
-    wanted, got = expected[1], found[1]
-    if wanted.schema.names != got.schema.names or wanted.schema.types != got.schema.types:
-        return f"columns {got.schema} instead of {wanted.schema}"
+    if "error" in (expected[0], answer_found[0]):
+        return (
+            ""
+            if expected == answer_found
+            else f"{_described(answer_found)} instead of {_described(expected)}"
+        )
+    expected_rows, rows_found = expected[1], answer_found[1]
+    if (
+        expected_rows.schema.names != rows_found.schema.names
+        or expected_rows.schema.types != rows_found.schema.types
+    ):
+        return f"columns {rows_found.schema} instead of {expected_rows.schema}"
     if query.compare == KEYS:
-        keys = [sequence(table.select(range(query.keys)), exact=False) for table in (got, wanted)]
+        keys = [
+            sequence(table.select(range(query.keys)), exact=False)
+            for table in (rows_found, expected_rows)
+        ]
         if keys[0] != keys[1]:
             return (
                 f"sort keys {keys[0][:SHOWN]} of {len(keys[0])} instead of {keys[1][:SHOWN]} of"
                 f" {len(keys[1])}"
             )
-    if query.compare == COUNT and len(wanted) != len(got):
-        return f"{len(got)} rows instead of {len(wanted)}"
-    allowed, found_rows = (
+    if query.compare == COUNT and len(expected_rows) != len(rows_found):
+        return f"{len(rows_found)} rows instead of {len(expected_rows)}"
+    allowed, counts_found = (
         bag((every if query.every else expected)[1], query.exact),
-        bag(got, query.exact),
+        bag(rows_found, query.exact),
     )
-    lost = Counter() if query.every else allowed - found_rows
-    extra = found_rows - allowed
-    return f"lost {_few(lost)}, extra {_few(extra)}" if lost or extra else ""
+    lost = Counter() if query.every else allowed - counts_found
+    extra = counts_found - allowed
+    return f"lost {_shown(lost)}, extra {_shown(extra)}" if lost or extra else ""
 
 
-def _few(rows):
+def _shown(rows):
     return f"{rows.total()} {list(rows)[:SHOWN]}"
 
 
-def _said(answered):
-    return f"error {answered[1]}" if answered[0] == "error" else f"{len(answered[1])} rows"
+def _described(result):
+    return f"error {result[1]}" if result[0] == "error" else f"{len(result[1])} rows"
 
 
-def ways(draw):
-    """Yield how the tables are read, and which of them is plain Parquet all the same."""
+def random_ways(draw):
+    """Yield ways to read the tables, each with the name of a table to read as plain Parquet or ""."""
     for way in draw.sample(WAYS, 2):
         yield way, draw.choice(("", "", "", "b", "a"))
 
 
-def run_case(spark, of, seed):
-    """Run the query of a seed in several ways and return what is wrong."""
+def run_case(spark, tables, seed):
+    """Run the query of a seed in several ways. Return descriptions of wrong answers."""
     draw = random.Random(seed)
-    query, values = Writer(of, draw).query(), settings(draw)
-    wrong = []
+    query, values = Writer(tables, draw).query(), settings(draw)
+    failures = []
     with held(spark, values):
-        of.use(PLAIN)
+        tables.use(PLAIN)
         expected = answer(spark, query.text)
         every = answer(spark, query.every) if query.every else expected
         count(
             "queries of SQL that end in"
-            f" {_said(expected) if expected[0] == 'error' else 'rows' if len(expected[1]) else 'no rows'}"
+            f" {_described(expected) if expected[0] == 'error' else 'rows' if len(expected[1]) else 'no rows'}"
         )
         if every[0] == "error":
             return []
-        for way, plain in ways(draw):
-            of.use(way, plain)
+        for way, plain in random_ways(draw):
+            tables.use(way, plain)
             if text := difference(query, expected, answer(spark, query.text), every):
-                wrong.append(f"{way}{f', {plain} as plain Parquet' if plain else ''}: {text}")
-    if wrong:
-        said = "\n".join(wrong)
+                failures.append(f"{way}{f', {plain} as plain Parquet' if plain else ''}: {text}")
+    if failures:
+        descriptions = "\n".join(failures)
         replay = f"{REPLAY}={seed} python -m pytest {__file__} -k random_queries"
-        wrong = [f"{said}\n  {query.text}\n  {values}\n{of.told()}\n  replay: {replay}"]
-    return wrong
+        failures = [
+            f"{descriptions}\n  {query.text}\n  {values}\n{tables.told()}\n  replay: {replay}"
+        ]
+    return failures
 
 
 def run(spark, folder, worlds, cases):
-    """Run queries on the tables numbered ``worlds`` of a new seed, or of the one to replay; fail
-    with all that was wrong.
+    """Run queries on the tables numbered ``worlds`` of a new seed, or of the seed to replay. Fail with all
+    wrong answers.
     """
-    given = os.environ.get(REPLAY, "").split(":")
-    seed = given[0] or str(random.randrange(1 << 30))
+    replayed = os.environ.get(REPLAY, "").split(":")
+    seed = replayed[0] or str(random.randrange(1 << 30))
     print(f"seed {seed}")
-    wrong = []
-    for number in [int(given[1])] if given[1:] else worlds:
-        with world(spark, f"{seed}:{number}", folder / str(number)) as of:
-            for case in [int(given[2])] if given[2:] else range(cases):
-                wrong += run_case(spark, of, f"{seed}:{number}:{case}")
-    assert not wrong, f"{len(wrong)} wrong\n" + "\n\n".join(wrong[:20])
+    failures = []
+    for number in [int(replayed[1])] if replayed[1:] else worlds:
+        with world(spark, f"{seed}:{number}", folder / str(number)) as tables:
+            for case in [int(replayed[2])] if replayed[2:] else range(cases):
+                failures += run_case(spark, tables, f"{seed}:{number}:{case}")
+    assert not failures, f"{len(failures)} wrong\n" + "\n\n".join(failures[:20])
 
 
 @pytest.mark.timeout(900)
@@ -163,54 +177,58 @@ def test_many_random_queries_have_the_answers_of_plain_parquet(spark, tmp_path, 
 
 
 @pytest.mark.nightly
-def test_a_planner_that_leaves_out_a_file_is_noticed(spark, tmp_path, monkeypatch):
-    from mdt.engines.spark import frame as frames  # and so pyspark, which takes a second
+def test_a_planner_that_omits_a_file_is_detected(spark, tmp_path, monkeypatch):
+    from mdt.engines.spark import frame as frames  # imports pyspark, which takes a second
 
-    right = frames.plan
+    real_plan = frames.plan
 
-    def wrong(metadata, snapshot, predicate, *more):
-        found = right(metadata, snapshot, predicate, *more)
-        return found if predicate is None else replace(found, segments=found.segments[:-1])
+    def plan_without_last_file(metadata, snapshot, predicate, *more):
+        query_plan = real_plan(metadata, snapshot, predicate, *more)
+        return (
+            query_plan
+            if predicate is None
+            else replace(query_plan, segments=query_plan.segments[:-1])
+        )
 
-    monkeypatch.setattr(frames, "plan", wrong)
-    with world(spark, "noticed", tmp_path) as of:
-        assert any(run_case(spark, of, f"noticed:{case}") for case in range(20))
+    monkeypatch.setattr(frames, "plan", plan_without_last_file)
+    with world(spark, "noticed", tmp_path) as tables:
+        assert any(run_case(spark, tables, f"noticed:{case}") for case in range(20))
 
 
-def test_wrong_answers_are_told_from_right_ones():
+def test_the_comparison_distinguishes_wrong_from_correct_answers():
     rows = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "b", "c"]}))
     negative = ("rows", pa.table({"o0": [1.0, -0.0, None], "o1": ["a", "b", "c"]}))
-    turned = ("rows", rows[1].take([2, 0, 1]))
-    fewer, failed, two = (
+    reordered = ("rows", rows[1].take([2, 0, 1]))
+    fewer, failed, two_rows = (
         ("rows", rows[1].slice(1)),
         ("error", "DIVIDE_BY_ZERO"),
         ("rows", rows[1].slice(0, 2)),
     )
     every = ("rows", pa.concat_tables([rows[1], pa.table({"o0": [0.0], "o1": ["d"]})]))
     tie = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "d", "c"]}))
-    whole, top, limited = Query(""), Query("", KEYS, 1, "every"), Query("", COUNT, every="every")
-    right = [
-        (whole, turned, rows),
-        (whole, negative, rows),
+    all_rows, top, limited = Query(""), Query("", KEYS, 1, "every"), Query("", COUNT, every="every")
+    correct = [
+        (all_rows, reordered, rows),
+        (all_rows, negative, rows),
         (top, tie, every),
         (limited, tie, every),
-        (whole, rows, rows),
+        (all_rows, rows, rows),
     ]
     assert not [
-        difference(query, rows, found, among)
-        for query, found, among in right
-        if difference(query, rows, found, among)
+        difference(query, rows, found_answer, candidates)
+        for query, found_answer, candidates in correct
+        if difference(query, rows, found_answer, candidates)
     ]
-    assert "lost 1" in difference(whole, rows, fewer, rows) and "extra 1" in difference(
-        whole, fewer, rows, fewer
+    assert "lost 1" in difference(all_rows, rows, fewer, rows) and "extra 1" in difference(
+        all_rows, fewer, rows, fewer
     )
     assert "extra" in difference(Query("", exact=True), rows, negative, rows)
-    assert "sort keys" in difference(top, rows, turned, every) and "sort keys" in difference(
-        top, rows, two, every
+    assert "sort keys" in difference(top, rows, reordered, every) and "sort keys" in difference(
+        top, rows, two_rows, every
     )
     assert "extra" in difference(top, rows, tie, rows) and "2 rows instead of 3" in difference(
-        limited, rows, two, every
+        limited, rows, two_rows, every
     )
-    assert difference(whole, rows, failed, rows) == "error DIVIDE_BY_ZERO instead of 3 rows"
-    assert "columns" in difference(whole, rows, ("rows", rows[1].select(["o1"])), rows)
-    assert not difference(whole, failed, failed, failed)
+    assert difference(all_rows, rows, failed, rows) == "error DIVIDE_BY_ZERO instead of 3 rows"
+    assert "columns" in difference(all_rows, rows, ("rows", rows[1].select(["o1"])), rows)
+    assert not difference(all_rows, failed, failed, failed)

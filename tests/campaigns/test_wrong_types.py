@@ -1,5 +1,5 @@
-"""Values of wrong types for every argument of every public call: an error of ours or a result,
-never a foreign exception.
+"""Values of wrong types for every argument of every public call lead to mdt errors or results, never to
+foreign exceptions.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from mdt.stores.storage import MemoryStorage
 
 
 class Odd:
-    """Equal to everything, iterable without end, and of no use."""
+    """Equal to everything and hashable, without other attributes."""
 
     def __eq__(self, other):
         return True
@@ -35,7 +35,7 @@ class Odd:
 
 
 def wrong_values():
-    """Return a strategy for values that somebody may pass by mistake."""
+    """Return a strategy for values that users may pass by mistake."""
     simple = [
         None,
         True,
@@ -123,7 +123,7 @@ def table():
     return mdt.open(worlds.filled("MERGE_ON_READ", "bloom"))
 
 
-RIGHT = {
+VALID = {
     "add": {"x": "int32"},
     "batch": 1,
     "columns": ["id"],
@@ -148,26 +148,26 @@ RIGHT = {
     "values": {"fare": 1.0},
     "where": "fare > 1",
 }
-"""Name of an argument -> a value that is right; elsewhere it is what it is by default."""
-OF_CALLS = {
+"""A valid value for each argument name. Other arguments have their default."""
+VALID_FOR_CALLS = {
     "build_indexes": {"specs": None},
     "cluster": {"partitions": None},
     "compact": {"partitions": None},
-    "delete": {"keys": RIGHT["data"]},
+    "delete": {"keys": VALID["data"]},
     "insert_overwrite": {"partitions": None},
     "rebuild_index": {"specs": None},
     "scan": {"since": None},
     "show": {"columns": ["id", "fare"]},
 }
-"""Where it is another one."""
+"""Calls with other valid values."""
 FIXED = {"cluster": {"by": "fare"}}
-NEEDS = {
+PREPARATIONS = {
     "drop_index": lambda t: t.create_index("bitmap(city)"),
     "untag": lambda t: t.tag("b"),
 }
-"""What is done to a table before."""
+"""Preparations of a table for calls that need them."""
 UNCHECKED = ("by", "check", "dedupe", "evolve", "forget_deletes", "mergers", "partial")
-"""Arguments whose truth is asked before their type, which arrays of NumPy do not have."""
+"""Arguments whose truth is tested before their type, which NumPy arrays do not support."""
 METHODS = {
     name: method
     for name, method in inspect.getmembers(mdt.Table, inspect.isfunction)
@@ -176,32 +176,32 @@ METHODS = {
 
 
 def arguments_of(name, function):
-    """Return right arguments of a public call."""
+    """Return valid arguments for a public call."""
     parameters = list(inspect.signature(function).parameters.values())
-    known = {one.name: RIGHT.get(one.name, one.default) for one in parameters}
-    looked_at = known.keys() - {"self", *UNCHECKED}
-    return {name: known[name] for name in sorted(looked_at)} | OF_CALLS.get(name, {})
+    values = {each.name: VALID.get(each.name, each.default) for each in parameters}
+    tested = values.keys() - {"self", *UNCHECKED}
+    return {name: values[name] for name in sorted(tested)} | VALID_FOR_CALLS.get(name, {})
 
 
-def used(found):
-    """Look at all of an answer: what was not looked at when it was made is looked at now."""
-    if isinstance(found, mdt.query.Scan):
-        found.to_arrow()
-        found.count()
-        str(found.explain())
-    if hasattr(found, "to_arrow"):
-        found.to_arrow()
-    repr(found)
-    str(found)
+def use_result(result):
+    """Evaluate a result completely, including its lazy parts."""
+    if isinstance(result, mdt.query.Scan):
+        result.to_arrow()
+        result.count()
+        str(result.explain())
+    if hasattr(result, "to_arrow"):
+        result.to_arrow()
+    repr(result)
+    str(result)
 
 
 def on_table(name, **fixed):
-    """Return a call of a method, of which some arguments are the same each time."""
+    """Return a function that calls a method of a table with some fixed arguments."""
 
-    def call(**given):
-        made = table()
-        NEEDS.get(name, lambda _: None)(made)
-        used(getattr(made, name)(**{**fixed, **given}))
+    def call(**arguments):
+        created = table()
+        PREPARATIONS.get(name, lambda _: None)(created)
+        use_result(getattr(created, name)(**{**fixed, **arguments}))
 
     return call
 
@@ -211,7 +211,7 @@ CALLS = {
         name: (on_table(name, **FIXED.get(name, {})), arguments_of(name, method))
         for name, method in METHODS.items()
     },
-    "upsert that evolves": (on_table("upsert", evolve=True), {"data": RIGHT["data"]}),
+    "upsert that evolves": (on_table("upsert", evolve=True), {"data": VALID["data"]}),
     "rename": (on_table("alter", beyond_hudi=True), {"rename": {"fare": "price"}}),
     "widen": (on_table("alter"), {"widen": {"fare": "double"}}),
     "give a default": (
@@ -233,7 +233,9 @@ CALLS = {
         {"path": "new"},
     ),
 }
-"""Name -> (what to call, right arguments).  A new public call and argument is among them."""
+"""The function to call and valid arguments, by name. New public calls and arguments are included
+automatically.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -242,8 +244,8 @@ def _elsewhere(tmp_path, monkeypatch):
     yield
 
 
-def tried(call, arguments):
-    """Call; an error must be one of ours, for the caller, and have a text."""
+def call_and_check(call, arguments):
+    """Call a function. An error must be an mdt error with a text, but not Internal."""
     try:
         call(**arguments)
     except Internal:
@@ -253,8 +255,8 @@ def tried(call, arguments):
 
 
 def wrong_for(argument):
-    """Return a strategy for wrong values; what a progress callback raises is its own, so none is
-    called.
+    """Return a strategy for wrong values. A progress argument is not callable, because errors of a callback
+    are its own.
     """
     return (
         wrong_values().filter(lambda value: not callable(value))
@@ -266,26 +268,28 @@ def wrong_for(argument):
 @pytest.mark.parametrize("name", CALLS)
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_value_of_a_wrong_type_for(name, data):
-    call, right = CALLS[name]
-    argument = data.draw(st.sampled_from(sorted(right)), "argument")
-    tried(call, {**right, argument: data.draw(wrong_for(argument), "value")})
+def test_a_value_of_a_wrong_type_raises_no_foreign_exception(name, data):
+    call, valid = CALLS[name]
+    argument = data.draw(st.sampled_from(sorted(valid)), "argument")
+    call_and_check(call, {**valid, argument: data.draw(wrong_for(argument), "value")})
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CALLS)
 @settings(deadline=None, max_examples=300)
 @given(data=st.data())
-def test_values_of_wrong_types_for_all_arguments_of(name, data):
-    call, right = CALLS[name]
-    drawn = {
-        argument: st.one_of(st.just(usual), wrong_for(argument))
-        for argument, usual in right.items()
+def test_values_of_wrong_types_for_all_arguments_raise_no_foreign_exception(name, data):
+    call, valid = CALLS[name]
+    strategies = {
+        argument: st.one_of(st.just(valid_value), wrong_for(argument))
+        for argument, valid_value in valid.items()
     }
-    tried(call, {argument: data.draw(values, argument) for argument, values in drawn.items()})
+    call_and_check(
+        call, {argument: data.draw(values, argument) for argument, values in strategies.items()}
+    )
 
 
-USUAL = [
+COMMON_MISTAKES = [
     "\ud800",
     "a\0b",
     None,
@@ -300,18 +304,18 @@ USUAL = [
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_usual_mistakes_in_every_argument_of(name):
-    call, right = CALLS[name]
-    for argument in right:
-        for value in USUAL:
-            tried(call, {**right, argument: value})
+def test_common_mistakes_in_every_argument_raise_no_foreign_exception(name):
+    call, valid = CALLS[name]
+    for argument in valid:
+        for value in COMMON_MISTAKES:
+            call_and_check(call, {**valid, argument: value})
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - {"open", "read", "to_spark", "widen"}))
-def test_right_values_are_right_for(name):
-    """Else a wrong one would not be looked at."""
-    call, right = CALLS[name]
+def test_valid_values_raise_no_error(name):
+    """Otherwise the wrong values would not be reached."""
+    call, valid = CALLS[name]
     try:
-        call(**right)
+        call(**valid)
     except MdtError as error:
         pytest.fail(str(error))

@@ -14,7 +14,7 @@ from mdt.hudi.bucket_config import FOLDER, encode
 from mdt.stores.storage import MemoryStorage
 
 
-def bucketed(storage, buckets=3, **options):
+def other_table_with_buckets(storage, buckets=3, **options):
     """Return a table of another writer with Hudi's bucket index."""
     t = mdt.create(
         OtherWriter(storage),
@@ -33,9 +33,9 @@ def bucketed(storage, buckets=3, **options):
     "named",
     [{"options": {"hoodie.bucket.index.num.buckets": 3}}, {"key_index": "bucket(buckets='3')"}],
 )
-def test_a_table_with_buckets_keeps_them(named):
+def test_an_adopted_table_keeps_its_buckets(named):
     storage = MemoryStorage()
-    theirs = bucketed(storage)
+    theirs = other_table_with_buckets(storage)
     ours = mdt.adopt(storage, **named)
     assert ours.definition.key_index == "bucket(buckets='3')"
     ours.upsert(batch(list(range(20, 60)), 2))
@@ -55,16 +55,16 @@ def test_a_table_with_buckets_keeps_them(named):
         ({"options": {"hoodie.bucket.index.num.buckets": 7}}, "into bucket"),
     ],
 )
-def test_a_table_with_buckets_is_not_adopted_with_others(named, said):
+def test_adopting_a_table_with_buckets_needs_their_number_as_key_index(named, said):
     storage = MemoryStorage()
-    theirs = bucketed(storage)
+    theirs = other_table_with_buckets(storage)
     before = {info.path: storage.read(info.path) for info in storage.list("")}
     refused(said, partial(mdt.adopt, storage, **named), kind=Unsupported)
     assert {info.path: storage.read(info.path) for info in storage.list("")} == before
     assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(theirs)
 
 
-def test_a_table_without_buckets_is_not_adopted_with_some():
+def test_a_table_without_buckets_cannot_be_adopted_with_a_bucket_index():
     storage = MemoryStorage()
     other_table(storage).upsert(batch([1], 1))
     refused(
@@ -74,9 +74,12 @@ def test_a_table_without_buckets_is_not_adopted_with_some():
     )
 
 
-def test_partitions_with_other_numbers_of_buckets_keep_them():
-    storage, rules = MemoryStorage(), {"hoodie.bucket.index.partition.expressions": "city=Rome,5"}
-    theirs = bucketed(storage, **rules)
+def test_partitions_with_different_numbers_of_buckets_keep_them():
+    storage, expressions = (
+        MemoryStorage(),
+        {"hoodie.bucket.index.partition.expressions": "city=Rome,5"},
+    )
+    theirs = other_table_with_buckets(storage, **expressions)
     refused(
         "numbers of buckets … 'hoodie.bucket.index.num.buckets': 3,"
         " 'hoodie.bucket.index.partition.expressions': 'city=Rome,5'}",
@@ -84,17 +87,17 @@ def test_partitions_with_other_numbers_of_buckets_keep_them():
         kind=Unsupported,
     )
     buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 3}
-    # of a change that was never completed
+    # hashing config of a change that was never completed
     storage.create(f"{FOLDER}/99991231235959999.hashing_config", encode("city=Rome,9", 3))
     storage.create(f"{FOLDER}/.00000000000000.hashing_config.crc", b"crc")
-    ours = mdt.adopt(storage, options=buckets | rules)
+    ours = mdt.adopt(storage, options=buckets | expressions)
     ours.upsert(batch(list(range(20, 60)), 2, "Rome"))
     theirs = theirs.anew()
     theirs.upsert(batch(list(range(50, 70)), 3, "Rome"))
     assert rows_of(ours) == rows_of(theirs) and ours.check().ok
 
 
-def test_a_table_whose_buckets_hudi_splits_is_not_adopted():
+def test_a_table_with_consistent_hashing_buckets_is_not_adopted():
     storage = MemoryStorage()
     theirs = other_table(storage)
     theirs.upsert(batch([1], 1))

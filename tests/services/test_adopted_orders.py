@@ -37,29 +37,29 @@ STEPS = st.lists(
 @pytest.mark.parametrize("table_type", TYPES)
 @settings(max_examples=25)
 @given(steps=STEPS)
-def test_both_writers_compare_fields_one_after_the_other(table_type, steps):
+def test_both_writers_compare_the_ordering_fields_in_turn(table_type, steps):
     storage = MemoryStorage()
-    named = {"ordering": ["at", "part"], "table_type": table_type, "version": 9}
-    theirs = mdt.create(OtherWriter(storage), SCHEMA, ["id"], **named)
+    settings_of_table = {"ordering": ["at", "part"], "table_type": table_type, "version": 9}
+    theirs = mdt.create(OtherWriter(storage), SCHEMA, ["id"], **settings_of_table)
     theirs.upsert([{"id": 0, "at": 1, "part": "a", "v": 0}])
     sides = {"theirs": theirs, "ours": mdt.adopt(storage)}
     assert sides["ours"].definition.ordering == ("at", "part")
     expected = {0: (1, "a", 0)}
     for number, (side, action, rows) in enumerate(steps, 1):
-        act(sides[side], expected, action, rows, number)
+        apply_step(sides[side], expected, action, rows, number)
         for table in (*sides.values(), mdt.open(HiddenMetadata(storage))):
-            found = table.scan(columns=SCHEMA.names).to_arrow().to_pylist()
-            assert {r["id"]: (r["at"], r["part"], r["v"]) for r in found} == expected, number
-            assert len(found) == len(expected), number
+            rows_found = table.scan(columns=SCHEMA.names).to_arrow().to_pylist()
+            assert {r["id"]: (r["at"], r["part"], r["v"]) for r in rows_found} == expected, number
+            assert len(rows_found) == len(expected), number
     assert sides["ours"].check().ok
 
 
 @pytest.mark.parametrize("ordering", ["ts", "id,ts"])
-def test_a_table_with_nulls_in_an_ordering_field_is_not_adopted(ordering):
+def test_a_table_with_a_null_ordering_value_is_not_adopted(ordering):
     stored = {"hoodie.table.ordering.fields": ordering}
     table = ForeignTable({"id": "string", "ts": "int"}, stored)
     table.base(1, [{"id": "a", "ts": 1}, {"id": "b", "ts": None}])
-    for _ in range(2):  # nothing of the adoption stays
+    for _ in range(2):  # the first attempt leaves nothing
         refused(
             "without a value of the ordering field ts", mdt.adopt, table.storage, kind=Unsupported
         )
@@ -67,7 +67,7 @@ def test_a_table_with_nulls_in_an_ordering_field_is_not_adopted(ordering):
     assert rows == [{"id": "a", "ts": 1}, {"id": "b", "ts": None}]
 
 
-def act(table, expected, action, rows, number):
+def apply_step(table, expected, action, rows, number):
     if action == "upsert":
         table.upsert([{"id": i, "at": at, "part": part, "v": number} for i, at, part in rows])
         for i, at, part in rows:
@@ -87,18 +87,18 @@ def act(table, expected, action, rows, number):
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_hudi_1_2_names_several_fields_in_version_6_too(table_type):
+def test_several_ordering_fields_of_hudi_1_2_are_adopted_in_version_6_too(table_type):
     storage = MemoryStorage()
-    named = {"ordering": "v", "table_type": table_type, "partition_by": ["city"]}
-    theirs = mdt.create(OtherWriter(storage), batch([1], 1).schema, ["id"], **named)
+    settings_of_table = {"ordering": "v", "table_type": table_type, "partition_by": ["city"]}
+    theirs = mdt.create(OtherWriter(storage), batch([1], 1).schema, ["id"], **settings_of_table)
     theirs.upsert(batch([1, 2], 1))
     fields = {"ordering.fields": "v,note"}
     change_properties(storage, "hoodie.table.", fields, without="precombine.field")
     ours = mdt.adopt(storage, key_index="record")
     assert (ours.definition.ordering, ours.definition.hudi_version) == (("v", "note"), 6)
     city = {"city": "Oslo", "v": 1}
-    done = ours.upsert([{"id": 1, "note": "n0", **city}, {"id": 2, "note": "n2", **city}])
-    assert (done.updated, done.late) == (1, 1)
+    result = ours.upsert([{"id": 1, "note": "n0", **city}, {"id": 2, "note": "n2", **city}])
+    assert (result.updated, result.late) == (1, 1)
     assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
     assert [row["note"] for row in ours.scan().to_arrow().sort_by("id").to_pylist()] == ["n1", "n2"]
     assert ours.check().ok

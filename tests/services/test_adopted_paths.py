@@ -1,4 +1,4 @@
-"""Adoption of tables whose partition paths follow from times, texts and custom key generators."""
+"""Adoption of tables with partition paths made from times, texts and custom key generators."""
 
 import pytest
 from hidden import HiddenMetadata
@@ -18,15 +18,15 @@ VERSIONS = (6, 9)
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("unit", "us"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
-def test_partition_paths_of_times_are_made_as_their_writer_makes_them(version, unit, us):
+def test_partition_paths_of_times_equal_those_of_the_other_writer(version, unit, us):
     storage, schema = MemoryStorage(), columns("id int64, at int64, v int64")
     options = {
         "mdt.partition.time.pattern": "yyyy/MM/dd",
         "mdt.partition.time.unit": unit,
         "mdt.partition.time.zone": "Asia/Tokyo",
     }
-    named = {"partition_by": ["at"], "ordering": "v", "version": version, "options": options}
-    theirs = mdt.create(OtherWriter(storage), schema, ["id"], **named)
+    settings = {"partition_by": ["at"], "ordering": "v", "version": version, "options": options}
+    theirs = mdt.create(OtherWriter(storage), schema, ["id"], **settings)
     day = 86_400_000_000 // us
     theirs.upsert([{"id": n, "at": n * day, "v": 1} for n in range(5)])
     ours = mdt.adopt(storage)
@@ -34,7 +34,7 @@ def test_partition_paths_of_times_are_made_as_their_writer_makes_them(version, u
     assert "at=1970/01/06" in ours.files()["partition"].to_pylist()
     assert rows_of(theirs.anew()) == rows_of(ours) and len(rows_of(ours)) == 6
     before = set(ours.files()["partition"].to_pylist())
-    ours.insert([{"id": 9, "at": None, "v": 1}])  # Hudi takes a null for 1
+    ours.insert([{"id": 9, "at": None, "v": 1}])  # Hudi treats a null as 1
     assert "at=1970/01/01" in before == set(ours.files()["partition"].to_pylist())
     assert ours.get({"id": 9, "at": None}) == {"id": 9, "at": None, "v": 1}
     assert ours.scan("at is null").count() == 1 and ours.check().ok
@@ -47,20 +47,20 @@ ZONES = {
     "of texts": ({"input.timezone": "Asia/Tokyo"}, "2024/01/16/02"),
     "none": ({}, "2024/01/15/19"),
 }
-"""Properties of time zones, and the path of 2024-01-15T19:30:00.000+0200."""
+"""Time zone properties, and the partition path of 2024-01-15T19:30:00.000+0200."""
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("zones", "path"), ZONES.values(), ids=ZONES)
-def test_partition_paths_of_texts_are_made_as_their_writer_makes_them(version, zones, path):
+def test_partition_paths_of_texts_equal_those_of_the_other_writer(version, zones, path):
     storage, schema = MemoryStorage(), columns("id int64, at string, v int64")
     options = {
         "mdt.partition.time.pattern": "yyyy/MM/dd/HH",
         "mdt.partition.time.zone": "Asia/Tokyo" if zones else "",
         "mdt.partition.time.input": "yyyy-MM-dd'T'HH:mm:ss.SSSZ",
     }
-    named = {"partition_by": ["at"], "ordering": "v", "version": version, "options": options}
-    theirs = mdt.create(OtherWriter(storage), schema, ["id"], **named)
+    settings = {"partition_by": ["at"], "ordering": "v", "version": version, "options": options}
+    theirs = mdt.create(OtherWriter(storage), schema, ["id"], **settings)
     theirs.upsert([{"id": 1, "at": "2024-01-15T19:30:00.000+0200", "v": 1}])
     change_properties(storage, "hoodie.keygen.timebased.", zones, without="timezone")
     ours = mdt.adopt(storage)
@@ -73,7 +73,7 @@ def test_partition_paths_of_texts_are_made_as_their_writer_makes_them(version, z
 
 
 def change_properties(storage, prefix, new, without=""):
-    """Change properties of Hudi, whose names begin with ``prefix``."""
+    """Replace Hudi properties whose names begin with ``prefix``."""
     stored = properties.decode(storage.read(paths.properties()))
     stored.pop(prefix + without, None)
     stored |= {prefix + name: value for name, value in new.items()}
@@ -95,11 +95,11 @@ def change_properties(storage, prefix, new, without=""):
         ({"timebased.timestamp.type": "EPOCHMILLISECONDS"}, "not made of one column of texts"),
     ],
 )
-def test_texts_whose_paths_depend_on_something_else_are_not_adopted(changes, reason):
+def test_tables_with_ambiguous_paths_of_texts_are_not_adopted(changes, reason):
     storage, schema = MemoryStorage(), columns("id int64, at string")
     options = {"mdt.partition.time.pattern": "yyyy/MM", "mdt.partition.time.input": "yyyy-MM-dd"}
-    named = {"partition_by": ["at"], "options": {**options, "mdt.partition.time.zone": ""}}
-    mdt.create(OtherWriter(storage), schema, ["id"], **named).upsert(
+    settings = {"partition_by": ["at"], "options": {**options, "mdt.partition.time.zone": ""}}
+    mdt.create(OtherWriter(storage), schema, ["id"], **settings).upsert(
         [{"id": 1, "at": "2024-01-15"}]
     )
     change_properties(storage, "hoodie.keygen.", changes)
@@ -113,7 +113,7 @@ def test_texts_whose_paths_depend_on_something_else_are_not_adopted(changes, rea
     ("fields", "key"),
     [("city:SIMPLE,v:simple", ["id", "ts"]), ("city:SIMPLE", ["id"]), ("", ["id"])],
 )
-def test_custom_key_generators_of_values_are_adopted(version, fields, key):
+def test_custom_key_generators_of_simple_fields_are_adopted(version, fields, key):
     storage, schema = MemoryStorage(), columns("id int64, city string, ts int64, v int64")
     partition_by = [field.partition(":")[0] for field in fields.split(",") if field]
     theirs = mdt.create(

@@ -1,4 +1,4 @@
-"""Types of columns that commits of mdt would change in the schema of a table of Hudi."""
+"""Adoption of Hudi tables with column types that commits of mdt could change in the schema."""
 
 import json
 from datetime import UTC, datetime
@@ -29,8 +29,8 @@ TIMES = {
 NOON = datetime(2024, 2, 29, 12)
 
 
-def with_local_times(kind="MERGE_ON_READ"):
-    """Return a table whose times have no zone, with two rows."""
+def table_with_local_times(kind="MERGE_ON_READ"):
+    """Return a table with time columns without a zone, and two rows."""
     table = ForeignTable({"id": "string", **TIMES}, {"hoodie.table.type": kind})
     table.base(1, [{"id": id, "at": 5, "zoned": 6, "days": [7]} for id in "ab"])
     return table
@@ -40,29 +40,29 @@ def row(id, at=NOON):
     return {"id": id, "at": at, "zoned": NOON.replace(tzinfo=UTC), "days": [NOON]}
 
 
-def written(storage):
-    """Return the types of the columns ``at`` and ``days`` in each data file."""
-    found = []
+def time_types_of_files(storage):
+    """Return the types of the columns ``at`` and ``days`` of each data file."""
+    types = []
     for info in storage.list(""):
         if info.path.endswith(".parquet") and not info.path.startswith(".hoodie/"):
             schema = pq.read_schema(pa.BufferReader(storage.read(info.path)))
-            found.append((schema.field("at").type, schema.field("days").type.value_type))
-    return found
+            types.append((schema.field("at").type, schema.field("days").type.value_type))
+    return types
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_times_without_a_zone_are_written_as_hudi_stores_them(kind):
-    table = with_local_times(kind)
+    table = table_with_local_times(kind)
     t = mdt.adopt(table.storage)
     t.upsert([row("b"), row("c", None)])
     t.update_where({"at": "timestamp '2024-03-01 00:00:00'"}, "id = 'a'")
-    rows = {one["id"]: one for one in t.scan().to_arrow().to_pylist()}
+    rows = {item["id"]: item for item in t.scan().to_arrow().to_pylist()}
     assert (rows["b"], rows["c"]) == (row("b"), row("c", None))
     assert rows["a"]["at"] == datetime(2024, 3, 1)
     assert t.scan("at = timestamp '2024-02-29 12:00:00'").to_arrow()["id"].to_pylist() == ["b"]
     t.compact()
     t.cluster(["at"])
-    files = written(table.storage)
+    files = time_types_of_files(table.storage)
     assert len(files) > 1 and set(files) == {(pa.timestamp("us"), pa.timestamp("ms"))}
     schema = load_schema(table.storage, load_state(table.storage, load_properties(table.storage)))
     assert [field["type"][1] for field in json.loads(schema.avro)["fields"]][1:3] == [
@@ -70,7 +70,9 @@ def test_times_without_a_zone_are_written_as_hudi_stores_them(kind):
         TIMES["zoned"],
     ]
     assert t.check().ok
-    assert {one["id"]: one for one in mdt.open(table.storage).scan().to_arrow().to_pylist()} == rows
+    assert {
+        item["id"]: item for item in mdt.open(table.storage).scan().to_arrow().to_pylist()
+    } == rows
 
 
 @pytest.mark.parametrize("formats", [["hudi", "delta"], ["hudi", "iceberg"]])
@@ -80,15 +82,15 @@ def test_other_readers_see_times_without_a_zone(formats, tmp_path):
     t = mdt.adopt(tmp_path, formats=formats)
     t.upsert([{"id": "b", "at": NOON}, {"id": "c", "at": None}])
     if "delta" in formats:
-        found = pl.read_delta(str(tmp_path)).to_dicts()
+        times = pl.read_delta(str(tmp_path)).to_dicts()
     else:
         [*_, newest] = sorted(tmp_path.glob("metadata/*.metadata.json"))
-        found = StaticTable.from_metadata(str(newest)).scan().to_arrow().to_pylist()
-    found = {one["id"]: one["at"] for one in found}
-    assert found == {"a": datetime(1970, 1, 1, 0, 0, 0, 5), "b": NOON, "c": None}
+        times = StaticTable.from_metadata(str(newest)).scan().to_arrow().to_pylist()
+    times = {item["id"]: item["at"] for item in times}
+    assert times == {"a": datetime(1970, 1, 1, 0, 0, 0, 5), "b": NOON, "c": None}
 
 
-def test_times_without_a_zone_that_order_rows_are_not_adopted():
+def test_a_table_ordered_by_times_without_a_zone_is_not_adopted():
     stored = {
         "hoodie.table.ordering.fields": "at",
         "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
@@ -99,7 +101,7 @@ def test_times_without_a_zone_that_order_rows_are_not_adopted():
     assert mdt.open(table.storage).scan().count() == 1
 
 
-def test_tables_that_mdt_created_have_no_times_without_a_zone():
+def test_tables_created_by_mdt_refuse_columns_of_times_without_a_zone():
     schema = TableSchema(pa.schema({"id": pa.string(), "at": pa.timestamp("us")}))
     require_writable_columns(schema, ["id"], is_adopted=True)
     with pytest.raises(Unsupported, match="column 'at': it has times without a time zone"):
@@ -123,7 +125,7 @@ def test_a_table_with_types_that_mdt_would_change_is_not_adopted(is_nested, type
     assert mdt.open(table.storage).scan().count() == 1
 
 
-def test_a_column_of_times_without_a_zone_may_be_added():
+def test_the_other_writer_may_add_a_column_of_times_without_a_zone():
     table = ForeignTable({"id": "string"})
     table.base(1, [{"id": "a"}])
     t = mdt.adopt(table.storage)
@@ -133,7 +135,7 @@ def test_a_column_of_times_without_a_zone_may_be_added():
     assert t.scan("at is not null").count() == 2
 
 
-def test_a_repair_mends_bounds_that_an_earlier_version_of_mdt_trusted(monkeypatch):
+def test_a_repair_fixes_wrong_bounds_imported_by_an_earlier_version_of_mdt(monkeypatch):
     table = ForeignTable({"id": "string", "x": "double"})
     out = pa.BufferOutputStream()
     rows = {

@@ -1,4 +1,4 @@
-"""Tables that two writers write in turns: adoption, import of commits, and release."""
+"""Tables written in turns by mdt and another Hudi writer: adoption, import of commits, release."""
 
 from functools import partial
 
@@ -31,19 +31,19 @@ VERSIONS = (6, 9)
 CITIES = ("Oslo", "Rome")
 
 
-def shared(table_type="MERGE_ON_READ", version=6, **named):
-    """Return the table of another writer with some rows, and the same table adopted."""
+def shared_table(table_type="MERGE_ON_READ", version=6, **arguments):
+    """Return the table of another writer with some rows, the same table adopted, and the storage."""
     storage = MemoryStorage()
     theirs = other_table(storage, table_type, version)
     theirs.upsert(batch(list(range(10)), 1))
     theirs.upsert(batch([1, 2, 20], 2))
-    return theirs, mdt.adopt(storage, **named), storage
+    return theirs, mdt.adopt(storage, **arguments), storage
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("table_type", TYPES)
-def test_an_adopted_table_has_the_rows_the_keys_and_indexes(table_type, version):
-    theirs, ours, storage = shared(
+def test_an_adopted_table_has_the_rows_keys_and_indexes(table_type, version):
+    theirs, ours, storage = shared_table(
         table_type, version, indexes=["bitmap(note)"], key_index="record"
     )
     assert rows_of(ours) == rows_of(theirs)
@@ -68,7 +68,7 @@ def test_an_adoption_may_compact_log_files():
     assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
 
 
-def test_an_adoption_writes_below_its_own_folder_only():
+def test_an_adoption_writes_into_the_folder_of_mdt_only_and_a_release_deletes_it():
     storage = MemoryStorage()
     theirs = other_table(storage)
     theirs.upsert(batch([1, 2], 1))
@@ -104,7 +104,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("table_type", TYPES)
 @settings(max_examples=12)
 @given(steps=STEPS)
-def test_writers_that_take_turns_see_each_others_rows(table_type, key_index, version, steps):
+def test_writers_that_take_turns_see_the_rows_of_each_other(table_type, key_index, version, steps):
     storage = MemoryStorage()
     sides = {"theirs": other_table(storage, table_type, version)}
     sides["theirs"].upsert(batch([1, 2, 3], 0))
@@ -115,11 +115,11 @@ def test_writers_that_take_turns_see_each_others_rows(table_type, key_index, ver
         if action == "open":
             sides[side] = t.anew()
         else:
-            step(t, expected, action, ids, city, number)
-        for name, one in sides.items():
-            found = one.scan(columns=["id", "city", "v"]).to_arrow().to_pylist()
-            assert {(r["id"], r["city"]): r["v"] for r in found} == expected, (name, number)
-            assert len(found) == len(expected), (name, number)
+            apply_step(t, expected, action, ids, city, number)
+        for name, table in sides.items():
+            rows = table.scan(columns=["id", "city", "v"]).to_arrow().to_pylist()
+            assert {(r["id"], r["city"]): r["v"] for r in rows} == expected, (name, number)
+            assert len(rows) == len(expected), (name, number)
         for id in ids:
             row = sides["ours"].get({"id": id, "city": city})
             assert (row and row["v"]) == expected.get((id, city))
@@ -128,7 +128,7 @@ def test_writers_that_take_turns_see_each_others_rows(table_type, key_index, ver
     assert report.ok, report
 
 
-def step(t, expected, action, ids, city, number):
+def apply_step(t, expected, action, ids, city, number):
     if action == "upsert":
         t.upsert(batch(ids, number, city))
         expected.update({(id, city): number for id in ids})
@@ -154,37 +154,39 @@ def step(t, expected, action, ids, city, number):
 @pytest.mark.parametrize("rolls_back", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("table_type", TYPES)
-def test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows(
+def test_a_crash_of_mdt_at_any_change_leaves_the_same_rows_to_all_readers(
     table_type, version, rolls_back, imports, mode
 ):
-    """Hudi's writers roll back what is not on their timeline, or leave it for later."""
-    theirs, _, storage = shared(table_type, version)
+    """Hudi's writers roll back instants that are not completed on their timeline, or leave them."""
+    theirs, _, storage = shared_table(table_type, version)
     if imports:
         theirs.upsert(batch([4, 40], 3))
-    fail_at, died, outcomes = 0, True, set()
-    while died:
+    fail_at, crashed, outcomes = 0, True, set()
+    while crashed:
         fail_at += 1
         copy = storage.copy()
-        died = dies(FaultyStorage(copy, fail_at, mode))
+        crashed = write_crashes(FaultyStorage(copy, fail_at, mode))
         assert rows_of(mdt.open(copy)) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
         if rolls_back:
             roll_back(copy)
             assert rows_of(mdt.open(copy)) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
         other = mdt.open(OtherWriter(copy))
         other.upsert(batch([2, 60], 8))
-        again = mdt.open(copy)
-        rows = rows_of(again)
+        reopened = mdt.open(copy)
+        rows = rows_of(reopened)
         assert rows == rows_of(other) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
-        outcomes.add(again.get({"id": 50, "city": "Oslo"}) is not None)
-        again.upsert(batch([3], 9))
-        assert rows_of(again) == rows_of(other) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
-        again.abort()
-        report = again.check()
+        outcomes.add(reopened.get({"id": 50, "city": "Oslo"}) is not None)
+        reopened.upsert(batch([3], 9))
+        assert rows_of(reopened) == rows_of(other) == rows_of(mdt.open(HiddenMetadata(copy))), (
+            fail_at
+        )
+        reopened.abort()
+        report = reopened.check()
         assert report.ok, (fail_at, report)
     assert outcomes == {False, True} and fail_at > 10
 
 
-def dies(storage):
+def write_crashes(storage):
     try:
         mdt.open(storage).upsert(batch([1, 50], 7))
     except Crash:
@@ -192,8 +194,8 @@ def dies(storage):
     return False
 
 
-def test_changes_show_what_the_other_writer_did():
-    theirs, ours, _ = shared()
+def test_changes_include_those_of_the_other_writer():
+    theirs, ours, _ = shared_table()
     since = ours.snapshot().seq
     theirs.upsert(batch([1, 30], 5))
     theirs.delete([{"id": 3, "city": "Oslo"}])
@@ -207,8 +209,8 @@ def test_changes_show_what_the_other_writer_did():
     ]
 
 
-def test_new_keys_are_never_in_log_files_where_hudis_indexes_do_not_look():
-    theirs, ours, _ = shared(key_index="record")
+def test_new_keys_are_never_written_to_log_files_which_hudis_indexes_do_not_read():
+    theirs, ours, _ = shared_table(key_index="record")
     ours.upsert(batch([1, 50], 5))
     snapshot = ours.snapshot()
     files = snapshot.files.take(["kind", "inserts", "crc"], snapshot.live_numbers).to_pylist()
@@ -217,19 +219,19 @@ def test_new_keys_are_never_in_log_files_where_hudis_indexes_do_not_look():
     assert rows_of(ours) == rows_of(theirs)
 
 
-def test_log_files_of_another_writer_with_our_token_are_not_removed():
-    """Hudi's writers give a log file the token of the log file before."""
-    theirs, ours, storage = shared()
+def test_log_files_of_another_writer_with_the_token_of_mdt_are_not_deleted():
+    """Hudi's writers give a log file the token of the previous log file."""
+    theirs, ours, storage = shared_table()
     theirs.upsert(batch([1], 5))
     instant = theirs.snapshot().last_instant
     ours.upsert(batch([1], 6))
     token = ours.metadata.record(ours.snapshot().seq).token
     logs = [info.path for info in storage.list("city=Oslo") if ".log." in info.path]
     written = next(path for path in logs if instants_of_file(storage, path) == {instant})
-    for dead in (token, 77_777):
-        copy = f"{written.rpartition('.log.')[0]}.log.90_1-{dead}-0"
+    for removed_token in (token, 77_777):
+        copy = f"{written.rpartition('.log.')[0]}.log.90_1-{removed_token}-0"
         storage.create(copy, storage.read(written))
-        assert remove_files(ours.metadata, "20990101000000000", dead, ["city=Oslo"]) == 0
+        assert remove_files(ours.metadata, "20990101000000000", removed_token, ["city=Oslo"]) == 0
         ours.abort()
         assert storage.size(copy) is not None
         storage.delete(copy)
@@ -238,8 +240,8 @@ def test_log_files_of_another_writer_with_our_token_are_not_removed():
     assert remove_files(ours.metadata, instant, 77_777, ["city=Oslo"]) == 1
 
 
-def test_base_files_have_bounds_of_the_partition_path_which_hudis_data_skipping_needs():
-    _, ours, storage = shared()
+def test_base_files_have_the_partition_path_bounds_that_hudis_data_skipping_needs():
+    _, ours, storage = shared_table()
     ours.upsert(batch([70], 3, city="Rome"))
     (path,) = [info.path for info in storage.list("city=Rome") if info.path.endswith(".parquet")]
     group = pq.read_metadata(pa.BufferReader(storage.read(path))).row_group(0)
@@ -254,8 +256,8 @@ def timeline_of(storage, instant):
     return [name for name in names if name.startswith(instant)]
 
 
-def test_instants_of_ours_that_others_archived_or_restored_are_not_published_again():
-    theirs, ours, storage = shared()
+def test_instants_that_another_writer_archived_or_restored_are_not_published_again():
+    theirs, ours, storage = shared_table()
     ours.upsert(batch([1], 5))
     instant = ours.snapshot().last_instant
     theirs.upsert(batch([2], 6))
@@ -267,8 +269,8 @@ def test_instants_of_ours_that_others_archived_or_restored_are_not_published_aga
     assert timeline_of(storage, instant) == []
 
 
-def test_a_check_knows_that_others_archive_commits_and_cleans_separately():
-    theirs, ours, storage = shared()
+def test_check_accepts_that_other_writers_archive_commits_before_cleans():
+    theirs, ours, storage = shared_table()
     ours.upsert(batch([1], 5))
     ours.clean(retain_commits=1)
     cleaned = ours.snapshot().last_instant
@@ -289,18 +291,18 @@ def test_a_check_knows_that_others_archive_commits_and_cleans_separately():
 
 
 @pytest.mark.parametrize("action", ["overwrite", "upsert", "stream"])
-def test_a_commit_that_another_writer_rolled_back_is_void(action):
-    theirs, _, storage = shared()
+def test_a_commit_that_another_writer_rolled_back_has_no_effect(action):
+    theirs, _, storage = shared_table()
     before = rows_of(theirs)
     write = {
         "overwrite": lambda t: t.insert_overwrite_table(batch([9], 9)),
         "upsert": lambda t: t.upsert(batch([50], 9)),
         "stream": lambda t: t.once("s", 3).upsert(batch([50], 9)),
     }[action]
-    whole = FaultyStorage(storage.copy())
-    write(mdt.open(whole))
+    completed = FaultyStorage(storage.copy())
+    write(mdt.open(completed))
     log = "put_if_absent .hoodie/.mdt/log/"
-    [fail_at] = [n for n, one in enumerate(whole.operations, 1) if one.startswith(log)]
+    [fail_at] = [n for n, act in enumerate(completed.operations, 1) if act.startswith(log)]
     with pytest.raises(Crash):
         write(mdt.open(FaultyStorage(storage, fail_at, "after")))
     [instant] = roll_back(storage)
@@ -311,14 +313,14 @@ def test_a_commit_that_another_writer_rolled_back_is_void(action):
     assert timeline_of(storage, instant) == []
     assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
     assert t.once("s", 2).upsert(batch([70], 9)).inserted == (action != "stream")
-    assert t.once("s", 3).upsert(batch([80], 9)).inserted == 1, "its batch is not written yet"
+    assert t.once("s", 3).upsert(batch([80], 9)).inserted == 1, "its batch is not committed yet"
     assert t.check().ok
 
 
-def test_a_writer_waits_for_the_keys_of_imported_files():
-    theirs, ours, storage = shared(key_index="record")
+def test_reads_and_writes_complete_the_key_maps_of_imported_files():
+    theirs, ours, storage = shared_table(key_index="record")
     theirs.upsert(batch([77], 3))
-    import_commits(mdt.open(storage).metadata)  # and dies before it reads their keys
+    import_commits(mdt.open(storage).metadata)  # without reading the keys, as after a crash
     assert len(ours.metadata.newest().without_key_map)
     assert ours.get({"id": 77, "city": "Oslo"})["v"] == 3
     refused("a dry run needs", partial(ours.delete_where, "v = 3", dry_run=True), kind=Unsupported)
@@ -326,8 +328,8 @@ def test_a_writer_waits_for_the_keys_of_imported_files():
     assert rows_of(ours) == rows_of(theirs)
 
 
-def test_a_check_reads_files_of_ours_without_rows():
-    theirs, ours, storage = shared("COPY_ON_WRITE")
+def test_check_accepts_data_files_of_mdt_without_rows():
+    theirs, ours, storage = shared_table("COPY_ON_WRITE")
     ours.upsert(batch([70], 3, city="Rome"))
     ours.delete([{"id": 70, "city": "Rome"}])
     assert [0] in ours.files()["row_group_rows"].to_pylist()
@@ -336,21 +338,21 @@ def test_a_check_reads_files_of_ours_without_rows():
     assert mdt.open(storage).check().ok
 
 
-def test_instants_are_those_of_the_timeline_also_after_an_import():
-    theirs, ours, _ = shared()
+def test_instants_refer_to_hudis_timeline_before_and_after_an_import():
+    theirs, ours, _ = shared_table()
     theirs.upsert(batch([30], 5))
     instant, expected = theirs.snapshot().last_instant, rows_of(theirs)
     theirs.upsert(batch([31], 6))
     for _ in range(2):
         assert bag(ours.scan(as_of=instant).to_arrow()) == expected
         assert ours.changes(instant, columns=["id"]).to_arrow()["id"].to_pylist() == [31]
-        assert ours.scan(as_of=1).count() == 11, "a commit number"
+        assert ours.scan(as_of=1).count() == 11, "numbers still refer to commits of mdt"
         ours.refresh()
     refused("a point of Hudi's timeline", ours.restore, instant, kind=Unsupported)
 
 
-def test_rows_that_were_replaced_before_an_import_are_not_changes_of_it():
-    theirs, ours, _ = shared()
+def test_rows_replaced_before_an_import_are_not_among_its_changes():
+    theirs, ours, _ = shared_table()
     ours.upsert(batch([2], 3))
     ours.upsert(batch([2], 4))
     since = ours.snapshot().seq
@@ -360,7 +362,7 @@ def test_rows_that_were_replaced_before_an_import_are_not_changes_of_it():
     assert changes["id"].to_pylist() == [1, 1]
 
 
-def test_a_table_of_mdt_is_not_released_without_its_first_record():
+def test_a_table_created_by_mdt_is_not_released_even_without_its_first_record():
     storage = MemoryStorage()
     t = mdt.create(storage, columns("id int64"), ["id"])
     t.upsert([{"id": 1}])
@@ -369,8 +371,8 @@ def test_a_table_of_mdt_is_not_released_without_its_first_record():
     refused("was created by mdt", mdt.release, storage)
 
 
-def test_a_release_that_ended_early_is_repeated():
-    theirs, _, storage = shared()
+def test_an_interrupted_release_can_be_repeated():
+    theirs, _, storage = shared_table()
     with pytest.raises(Crash):
         mdt.release(FaultyStorage(storage, 4, "before"))
     refused("mdt.release(path)", mdt.adopt, storage)
@@ -379,7 +381,7 @@ def test_a_release_that_ended_early_is_repeated():
     assert rows_of(mdt.adopt(storage)) == rows_of(theirs)
 
 
-def test_columns_of_the_first_commit_of_another_writer_are_shown():
+def test_columns_added_by_the_first_commit_of_another_writer_are_imported():
     storage = MemoryStorage()
     ours = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], ordering="v")
     ours.upsert(batch([1, 2], 1))
@@ -392,8 +394,8 @@ def test_columns_of_the_first_commit_of_another_writer_are_shown():
 
 
 @pytest.mark.parametrize("has_savepoint", [False, True])
-def test_a_cleaning_keeps_the_files_of_savepoints_of_others(has_savepoint):
-    theirs, ours, storage = shared()
+def test_a_cleaning_keeps_the_files_of_savepoints_of_another_writer(has_savepoint):
+    theirs, ours, storage = shared_table()
     if has_savepoint:
         theirs.savepoint("kept")
     files = {info.path for info in storage.list("city=Oslo")}
@@ -408,7 +410,7 @@ def test_a_cleaning_keeps_the_files_of_savepoints_of_others(has_savepoint):
 
 
 def test_columns_that_the_other_writer_adds_are_imported():
-    theirs, ours, _ = shared()
+    theirs, ours, _ = shared_table()
     theirs.alter(add={"extra": pa.int64()})
     theirs.upsert([{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 7}])
     assert ours.schema.names == theirs.schema.names
@@ -437,8 +439,8 @@ def test_columns_that_the_other_writer_adds_are_imported():
     ],
     ids=["create_index", "update_where", "evolve", "merge"],
 )
-def test_a_write_knows_the_columns_that_the_other_writer_added_just_before(write):
-    theirs, ours, _ = shared()
+def test_a_write_uses_columns_that_the_other_writer_added_just_before(write):
+    theirs, ours, _ = shared_table()
     theirs.alter(add={"extra": pa.int64()})
     theirs.upsert([{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 7}])
     write(ours)
@@ -448,11 +450,13 @@ def test_a_write_knows_the_columns_that_the_other_writer_added_just_before(write
 
 
 def test_an_interrupted_import_is_continued(monkeypatch):
-    theirs, ours, storage = shared()
+    theirs, ours, storage = shared_table()
     for number in range(30, 36):
         theirs.insert_overwrite(batch([number], 3, f"city {number}"))
     monkeypatch.setattr("mdt.importing.imported_steps.IMPORTED_FILES_PER_RECORD_MAX", 4)
-    monkeypatch.setattr("mdt.services.adoption.adopting.import_commits", partial(once, ours))
+    monkeypatch.setattr(
+        "mdt.services.adoption.adopting.import_commits", partial(import_first_part, ours)
+    )
     with pytest.raises(KeyboardInterrupt):
         ours.refresh()
     assert ours.metadata.newest(watched=False).imports.instants != set()
@@ -463,7 +467,7 @@ def test_an_interrupted_import_is_continued(monkeypatch):
     assert rows_of(mdt.open(storage)) == rows_of(theirs)
 
 
-def test_an_adoption_reports_the_file_groups_that_it_has_read(monkeypatch):
+def test_an_adoption_reports_its_progress_in_file_groups(monkeypatch):
     storage, counts = MemoryStorage(), []
     theirs = other_table(storage, "COPY_ON_WRITE")
     for number in range(5):
@@ -474,13 +478,13 @@ def test_an_adoption_reports_the_file_groups_that_it_has_read(monkeypatch):
     assert counts == [(number, 5) for number in range(1, 6)]
 
 
-def once(t, metadata, progress=None):
-    """Commit a part of an import, and die."""
+def import_first_part(t, metadata, progress=None):
+    """Commit the first part of an import, and raise KeyboardInterrupt."""
     from mdt.commit.transaction import run
     from mdt.services.adoption.commit_import import CommitImport
 
     result = run(metadata, CommitImport(metadata))
-    assert result.plan.imports is None, "it is not the last part"
+    assert result.plan.imports is None, "this is not the last part"
     raise KeyboardInterrupt
 
 
@@ -491,7 +495,7 @@ def once(t, metadata, progress=None):
         ("is not a Hudi table", lambda storage: None),
     ],
 )
-def test_only_tables_of_others_are_adopted(said, make):
+def test_only_hudi_tables_that_mdt_does_not_know_are_adopted(said, make):
     storage = MemoryStorage()
     make(storage)
     refused(said, mdt.adopt, storage)
@@ -526,7 +530,7 @@ needs_fixtures = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}
         "mor_avro_v9_txns_nonpart_nometa",
     ],
 )
-def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
+def test_tables_written_by_hudi_are_adopted_and_written(name, tmp_path):
     from hudi import HudiTable
 
     folder = fixture(name, tmp_path)
@@ -541,8 +545,10 @@ def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
     )
     batches = HudiTable(str(folder)).read()
     assert bag(pa.Table.from_batches(batches).select(t.schema.names)) == rows_of(t)
-    others = [key for key in keys if key not in keys[:2]]
-    assert len(rows_of(t)) == len(others) + (keys[0] != keys[1]), "two of them repeat a key"
+    other_keys = [key for key in keys if key not in keys[:2]]
+    assert len(rows_of(t)) == len(other_keys) + (keys[0] != keys[1]), (
+        "the first of the changed rows remains unless both have the same key"
+    )
     assert rows_of(mdt.open(HiddenMetadata(t.storage))) == rows_of(t)
     assert t.check().ok
 
@@ -562,7 +568,7 @@ def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_commit_with_the_instant_of_a_record_that_only_we_see_is_imported(place):
+def test_a_commit_whose_instant_equals_that_of_a_private_record_is_imported(place):
     table = ForeignTable({"id": "string", "v": "int"})
     table.base(1, [{"id": "a", "v": 1}])
     t = mdt.adopt(table.storage)
@@ -579,7 +585,7 @@ def test_a_commit_with_the_instant_of_a_record_that_only_we_see_is_imported(plac
 
 @pytest.mark.parametrize("is_older", [False, True])
 def test_required_fields_of_null_structs_may_be_null_in_files(is_older):
-    """Clusterings of Hudi 0.15 write all fields as optional ones. Older files lack the column."""
+    """Clusterings of Hudi 0.15 write all fields as optional. Older files lack the column."""
     table = ForeignTable({"id": "string", "s": record({"x": ("int",)}, "s")})
     values = [{"x": 1}, None, {"x": 3}]
     rows = [{"id": key, "s": s} for key, s in zip("abc", values, strict=True)]
@@ -589,16 +595,16 @@ def test_required_fields_of_null_structs_may_be_null_in_files(is_older):
         rows = [{"id": row["id"]} for row in rows]
     table.base(1, data=parquet(table.rows(1, rows), with_meta_fields(optional)))
     t = mdt.adopt(table.storage)
-    found = t.scan().to_arrow()
-    assert found["s"].to_pylist() == values
-    assert not found.schema.field("s").type.field("x").nullable
+    rows_read = t.scan().to_arrow()
+    assert rows_read["s"].to_pylist() == values
+    assert not rows_read.schema.field("s").type.field("x").nullable
     assert t.check().ok
     t.upsert(pa.Table.from_pylist([{"id": "d", "s": {"x": 4}}], t.schema))
     t.compact()
     assert t.scan().to_arrow()["s"].to_pylist() == [*values, {"x": 4}]
 
 
-def test_a_required_field_that_another_writer_left_null_stays_null():
+def test_a_null_of_another_writer_in_a_required_field_stays_null():
     table = ForeignTable({"id": "string", "s": record({"x": ("int",)}, "s")})
     optional = with_meta_fields(record({"id": "string", "s": record({"x": "int"}, "s")}))
     table.base(1, data=parquet(table.rows(1, [{"id": "a", "s": {"x": None}}]), optional))
@@ -613,8 +619,8 @@ def test_a_required_field_that_another_writer_left_null_stays_null():
         (("string",), "1 rows of file group .* have no 'id'"),
     ],
 )
-def test_a_partial_row_without_a_row_to_change_is_read_and_not_imported(key_type, said):
-    """A MERGE of Hudi 1.2 writes such rows into tables with buckets."""
+def test_a_partial_row_without_an_existing_row_is_read_but_not_imported(key_type, said):
+    """A MERGE of Hudi 1.2 writes such rows into tables with a bucket index."""
     table = ForeignTable({"id": key_type, "v": "int"})
     table.base(1, [{"id": "a", "v": 1}])
     t = mdt.adopt(table.storage)
@@ -626,7 +632,7 @@ def test_a_partial_row_without_a_row_to_change_is_read_and_not_imported(key_type
     assert t.scan("v > 0", columns=["id"]).to_arrow()["id"].to_pylist() == ["a", None]
 
 
-def test_a_table_with_old_names_of_files_is_not_adopted():
+def test_a_table_with_file_names_without_write_tokens_is_not_adopted():
     table = ForeignTable({"id": "string"})
     table.base(1, [{"id": "a"}])
     [(path, data)] = [
@@ -636,7 +642,7 @@ def test_a_table_with_old_names_of_files_is_not_adopted():
     ]
     table.storage.delete(path)
     table.storage.create(path.replace("_1-2-3_", "_1_"), data)
-    for _ in range(2):  # nothing of the adoption stays
+    for _ in range(2):  # the first attempt leaves nothing
         refused("without a write token", mdt.adopt, table.storage, kind=Unsupported)
     assert mdt.open(table.storage).scan().count() == 1
 
@@ -651,7 +657,7 @@ def test_a_table_with_cdc_files_is_not_adopted(tmp_path):
 
 
 def test_check_compares_the_log_with_hudis_timeline():
-    theirs, ours, storage = shared()
+    theirs, ours, storage = shared_table()
     assert ours.check().ok
     [base] = [i for i in storage.list("city=Oslo") if i.path.endswith(".parquet")][:1]
     name = base.path.rpartition("/")[2]
@@ -660,6 +666,6 @@ def test_check_compares_the_log_with_hudis_timeline():
     storage.create(f"city=Oslo/{forged}", storage.read(base.path))
     problems = ours.check().problems
     text = "file group 11111111-2222-4333-8444-555555555555-0 has other files in the log"
-    assert [str(one) for one in problems] == [f"city=Oslo: {text} than on Hudi's timeline"]
+    assert [str(problem) for problem in problems] == [f"city=Oslo: {text} than on Hudi's timeline"]
     storage.delete(f"city=Oslo/{forged}")
     assert ours.check().ok and rows_of(ours) == rows_of(theirs)

@@ -1,5 +1,5 @@
-"""Advice on indexes: by the bytes that an index saves, against those that it takes, counted since
-it is there.
+"""Advice on indexes compares the bytes that an index saves with its size, counted since its
+creation.
 """
 
 import shutil
@@ -28,67 +28,67 @@ TABLE = pa.table(
 @pytest.fixture
 def table():
     options = {"mdt.usage.counts": True, "mdt.row.group.rows": 2_000}
-    found = mdt.create(MemoryStorage(), TABLE.schema, key=["id"], options=options)
-    found.bulk_insert(TABLE)
-    return found
+    created = mdt.create(MemoryStorage(), TABLE.schema, key=["id"], options=options)
+    created.bulk_insert(TABLE)
+    return created
 
 
-def ask(table, *filters):
+def run_queries(table, *filters):
     for _ in range(ADVICE_QUERIES_MIN):
         for where in filters:
             table.scan(where).to_arrow()
 
 
-def advice(table):
-    return {(one.action, one.index): one for one in table.advise()}
+def advice_by_index(table):
+    return {(advice.action, advice.index): advice for advice in table.advise()}
 
 
 def name_of(row):
     return f"name = '{TABLE['name'][row].as_py()}'"
 
 
-def test_an_index_is_proposed_where_it_saves_bytes_and_nowhere_else(table):
-    ask(table, name_of(7), "same = 'same'", "fare > 0.0001", "day = 3")
-    found = advice(table)
-    assert found.keys() == {("create", "bitmap(name)")}, (
-        "statistics answer for days, and no index for what most rows match"
+def test_an_index_is_proposed_only_where_it_saves_bytes(table):
+    run_queries(table, name_of(7), "same = 'same'", "fare > 0.0001", "day = 3")
+    advice = advice_by_index(table)
+    assert advice.keys() == {("create", "bitmap(name)")}, (
+        "statistics suffice for days, and no index helps if most rows match"
     )
-    one = found["create", "bitmap(name)"]
+    proposal = advice["create", "bitmap(name)"]
     assert (
-        0 < one.bytes < one.saved <= one.read
-        and one.queries == 250
-        and one.rows <= 1
-        and one.seconds >= 0
+        0 < proposal.bytes < proposal.saved <= proposal.read
+        and proposal.queries == 250
+        and proposal.rows <= 1
+        and proposal.seconds >= 0
     )
     assert (
-        f"{one.saved:,} of {one.read:,} bytes" in one.reason
-        and f"{one.bytes:,} bytes" in one.reason
+        f"{proposal.saved:,} of {proposal.read:,} bytes" in proposal.reason
+        and f"{proposal.bytes:,} bytes" in proposal.reason
     )
 
 
-def test_what_an_index_saves_is_counted_from_its_creation(table):
-    ask(table, name_of(7), "same = 'same'")
+def test_the_savings_of_an_index_are_counted_from_its_creation(table):
+    run_queries(table, name_of(7), "same = 'same'")
     table.create_index("bitmap(name)")
-    assert advice(table) == {}, "nothing has asked it yet"
-    ask(table, name_of(8))
-    assert advice(table) == {}, "it saves more than it takes"
+    assert advice_by_index(table) == {}, "no query has used it yet"
+    run_queries(table, name_of(8))
+    assert advice_by_index(table) == {}, "it saves more than its size"
 
 
-def test_an_index_that_saves_nothing_is_to_be_dropped_though_queries_ask_it(
+def test_dropping_an_index_is_proposed_if_it_saves_nothing_although_queries_use_it(
     table,
 ):
     table.create_index(["bitmap(fare)", "bloom(id)"])
-    ask(table, "fare > 0.0001")
-    found = advice(table)
-    assert found.keys() == {("drop", "bitmap(fare)"), ("drop", "bloom(id)")}
-    assert found["drop", "bitmap(fare)"].saved < found["drop", "bitmap(fare)"].bytes
+    run_queries(table, "fare > 0.0001")
+    advice = advice_by_index(table)
+    assert advice.keys() == {("drop", "bitmap(fare)"), ("drop", "bloom(id)")}
+    assert advice["drop", "bitmap(fare)"].saved < advice["drop", "bitmap(fare)"].bytes
     assert (
-        "10 used it" in found["drop", "bitmap(fare)"].reason
-        and "0 used it" in found["drop", "bloom(id)"].reason
+        "10 used it" in advice["drop", "bitmap(fare)"].reason
+        and "0 used it" in advice["drop", "bloom(id)"].reason
     )
 
 
-def test_a_sample_is_of_live_rows_of_the_whole_table(table):
+def test_a_sample_contains_live_rows_of_the_whole_table(table):
     table.delete_where("day = 3")
     days, ids = (
         sample(table.metadata, table.snapshot(), name).to_pylist() for name in ("day", "id")
@@ -100,21 +100,23 @@ def test_a_sample_is_of_live_rows_of_the_whole_table(table):
     )
 
 
-def test_two_tests_that_are_selective_together_share_what_they_save(table):
-    """Of each thousand rows one has a given pair of remainders, and of each block some have
-    either.
+def test_indexes_are_proposed_for_two_conditions_that_are_selective_together(table):
+    """One row in about nine thousand has a given pair of remainders, but every block has rows with each
+    of the two.
     """
     columns = {"tens": np.arange(ROWS) % 97, "more": np.arange(ROWS) // 97 % 89}
     wide = TABLE.select(["id"])
     for name, values in columns.items():
         wide = wide.append_column(name, pa.array(values))
-    found = mdt.create(MemoryStorage(), wide.schema, key=["id"], options={"mdt.usage.counts": True})
-    found.bulk_insert(wide)
-    ask(found, "tens = 5 and more = 7")
-    assert {index for _, index in advice(found)} == {"bitmap(tens)", "bitmap(more)"}
+    created = mdt.create(
+        MemoryStorage(), wide.schema, key=["id"], options={"mdt.usage.counts": True}
+    )
+    created.bulk_insert(wide)
+    run_queries(created, "tens = 5 and more = 7")
+    assert {index for _, index in advice_by_index(created)} == {"bitmap(tens)", "bitmap(more)"}
 
 
-def test_queries_are_counted_of_a_backup_put_in_place_and_of_older_states(tmp_path):
+def test_queries_are_counted_after_a_backup_was_restored_and_for_older_versions(tmp_path):
     path, saved = tmp_path / "t", tmp_path / "saved"
     options = {"mdt.usage.counts": True, "mdt.durable": False}
     table = mdt.create(path, pa.schema({"id": pa.int64()}), key=["id"], options=options)

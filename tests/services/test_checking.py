@@ -1,5 +1,5 @@
-"""What a check finds: beside other damage, on a store that answers falsely once, and in a record that
-calls the wrong rows new.
+"""Problems that a check reports: several at once, on a store with a wrong answer, and in commit
+records that mark the wrong rows as new.
 """
 
 import base64
@@ -39,7 +39,7 @@ def flip(storage, path, at):
     storage.replace(path, bytes(data))
 
 
-def test_a_missing_file_of_a_tagged_state_is_named_beside_a_damaged_record():
+def test_check_reports_a_missing_file_of_a_tag_and_a_damaged_record_together():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"], table_type="COPY_ON_WRITE", options=OPTIONS)
     table.upsert(rows(1))
@@ -61,7 +61,7 @@ def test_a_missing_file_of_a_tagged_state_is_named_beside_a_damaged_record():
     assert missing.path == first.path and "the tagged state after commit 1" in missing.text
 
 
-def test_a_damaged_key_map_is_named_beside_its_damaged_file():
+def test_check_reports_a_damaged_file_and_its_damaged_key_map_together():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"], table_type="MERGE_ON_READ", options=OPTIONS)
     table.upsert(rows(1))
@@ -69,27 +69,29 @@ def test_a_damaged_key_map_is_named_beside_its_damaged_file():
     (segment,) = snapshot.files.segments(snapshot.live_numbers)
     flip(storage, segment.path, segment.size // 2)
     flip(storage, segment.key_map.path, segment.key_map.offset + segment.key_map.length // 2)
-    found = {(problem.kind, problem.path) for problem in mdt.open(storage).check().problems}
-    assert found == {(Kind.ROWS, segment.path), (Kind.ATTACHMENT, segment.key_map.path)}
+    problems = {(problem.kind, problem.path) for problem in mdt.open(storage).check().problems}
+    assert problems == {(Kind.ROWS, segment.path), (Kind.ATTACHMENT, segment.key_map.path)}
 
 
 @pytest.mark.parametrize("name", ["summarize", "rows", "can_test"])
-def test_an_index_that_fails_does_not_stop_a_check(name, monkeypatch):
+def test_an_index_that_raises_does_not_stop_a_check(name, monkeypatch):
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"], indexes=["bitmap(n)"], options=OPTIONS)
     table.upsert(rows(1))
 
-    def fails(*given, **more):
+    def fail(*args, **more):
         raise ZeroDivisionError("a broken index")
 
     original = BitmapIndex.summarize
-    monkeypatch.setattr(BitmapIndex, "summarize", lambda self, given: original(self, given) + b"\0")
-    monkeypatch.setattr(BitmapIndex, name, fails)
+    monkeypatch.setattr(
+        BitmapIndex, "summarize", lambda self, values: original(self, values) + b"\0"
+    )
+    monkeypatch.setattr(BitmapIndex, name, fail)
     assert mdt.open(storage).check().rows == 50
 
 
 class Forgetful(FarStorage):
-    """Answers look number ``false`` as if nothing were there."""
+    """A store whose answer number ``false`` is that nothing exists."""
 
     def __init__(self, inner):
         super().__init__(inner)
@@ -104,47 +106,49 @@ class Forgetful(FarStorage):
         return None if name == "size" else []  # type: ignore[return-value]
 
 
-def opened(inner, false):
+def open_forgetful(inner, wrong_read):
     storage = Forgetful(inner)
     table = mdt.open(storage)
-    storage.looks, storage.false = 0, false
+    storage.looks, storage.false = 0, wrong_read
     return table, storage
 
 
-def test_one_false_answer_of_a_far_store_is_no_damage():
+def test_check_reports_no_problem_after_one_wrong_answer_of_an_object_store():
     inner = filled(MOR, "record")
-    table, storage = opened(inner, 0)
+    table, storage = open_forgetful(inner, 0)
     assert table.check().ok
-    looks = storage.looks
-    assert looks > 20
-    for false in range(1, looks + 1):
-        table, storage = opened(inner, false)
-        assert table.check().ok, false
+    reads = storage.looks
+    assert reads > 20
+    for wrong_read in range(1, reads + 1):
+        table, storage = open_forgetful(inner, wrong_read)
+        assert table.check().ok, wrong_read
         count("false answers of a store")
 
 
-def test_damage_on_a_far_store_is_told():
+def test_check_reports_damage_on_an_object_store():
     inner = filled(MOR, "record")
     marker, *_ = [
         info.path for info in inner.list("") if info.path.endswith(".hoodie_partition_metadata")
     ]
     inner.delete(marker)
     inner.delete(paths.hint())
-    found = opened(inner, 0)[0].check().problems
-    assert [problem.path for problem in found] == [marker]
+    problems = open_forgetful(inner, 0)[0].check().problems
+    assert [problem.path for problem in problems] == [marker]
 
 
 @pytest.mark.parametrize("told", [BitMap([0]), BitMap(), None], ids=["others", "none", "all"])
-def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(told, monkeypatch):
+def test_commit_records_that_mark_the_wrong_rows_as_new_are_reported_and_repaired(
+    told, monkeypatch
+):
     table = make(MemoryStorage(), COW, "record")
     table.upsert(world_rows(range(6), 1, 1.0))
 
-    def forged(files):
-        found = [] if told is None else [told.serialize()] * len(files)
-        return pa.table([list(range(len(found))), found], schema=FRESH)
+    def wrong_fresh_table(files):
+        bitmaps = [] if told is None else [told.serialize()] * len(files)
+        return pa.table([list(range(len(bitmaps))), bitmaps], schema=FRESH)
 
     with monkeypatch.context() as patch:
-        patch.setattr(transaction, "fresh_table", forged)
+        patch.setattr(transaction, "fresh_table", wrong_fresh_table)
         table.upsert(world_rows([4], 2, 2.0))
     (problem,) = table.check().problems
     assert "the new rows in its commit record differ" in problem.text
@@ -154,10 +158,10 @@ def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(told, 
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_other_positions_in_a_log_block_are_found_and_other_bytes_of_them_are_not(
+def test_wrong_positions_in_a_log_block_are_reported_but_other_encodings_are_not(
     shift, monkeypatch
 ):
-    """Shift 0 is what another release of CRoaring writes for the same positions."""
+    """Shift 0 writes the same positions as another release of CRoaring encodes them."""
     storage = MemoryStorage()
     options = {**OPTIONS, "mdt.write.record.positions": True}
     table = mdt.create(
@@ -178,15 +182,15 @@ def test_other_positions_in_a_log_block_are_found_and_other_bytes_of_them_are_no
     bits = log_file.decode_positions(block.header[log_file.POSITIONS])
     assert bits == BitMap(range(6 + shift, 36 + shift))
     assert log_file.encode_positions(bits) != block.header[log_file.POSITIONS]
-    found = [problem.text for problem in mdt.open(storage).check().problems]
-    assert len(found) == shift and all("differs from the block expected" in text for text in found)
+    texts = [problem.text for problem in mdt.open(storage).check().problems]
+    assert len(texts) == shift and all("differs from the block expected" in text for text in texts)
 
 
 @pytest.mark.parametrize(
     ("name", "type", "is_ok"), [("id", "int", True), ("id", "long", False), ("key", "int", False)]
 )
-def test_other_engines_may_write_the_first_schema_again(name, type, is_ok):
-    """CREATE TABLE of Hudi 0.15 makes all columns of it nullable, and gives records other names."""
+def test_check_accepts_the_create_schema_as_other_engines_rewrite_it(name, type, is_ok):
+    """CREATE TABLE of Hudi 0.15 makes all of its columns nullable and renames its records."""
     storage = MemoryStorage()
     t = mdt.create(storage, pa.schema({"id": pa.int32()}), key=["id"])
     stored = properties.decode(storage.read(paths.properties()))

@@ -1,4 +1,4 @@
-"""Readers, writers and archives that meet a cleaning of others, or a forged one."""
+"""Readers, writers and archivings during the cleaning of another process, or a forged cleaning."""
 
 import pytest
 from aging import ARCHIVE_RECORDS, grown, names, upsert
@@ -18,23 +18,25 @@ from mdt.services.reclaiming import archiving, cleaning
 
 
 @pytest.mark.parametrize("is_cleaning, looks", [(False, 1), (True, 2)])
-def test_what_others_do_beside_a_check_that_has_begun_is_no_damage(is_cleaning, looks, monkeypatch):
-    """A commit to a table whose log is short, and a cleaning, after which it looks again."""
+def test_check_does_not_report_concurrent_commits_and_cleanings_as_damage(
+    is_cleaning, looks, monkeypatch
+):
+    """A check repeats its look at the table after a cleaning, but not after a commit."""
     table, past = grown(20)
     if not is_cleaning:
-        _cleaned(table.storage, past)
-    other, acts = mdt.open(table.storage), iter(range(1))
+        _write_and_clean(table.storage, past)
+    other, pending = mdt.open(table.storage), iter(range(1))
 
     def act():
-        for _ in acts:
+        for _ in pending:
             upsert(other, past, range(4), 5000)
             if is_cleaning:
-                _cleaned(table.storage, past)
+                _write_and_clean(table.storage, past)
 
-    seqs = _before_each_look(monkeypatch, act)
+    seqs = _act_before_each_look(monkeypatch, act)
     report = table.check()
     assert (report.ok, len(seqs)) == (True, looks), str(report)
-    assert table.snapshot().retention.first, "the premise of this test"
+    assert table.snapshot().retention.first, "a precondition of this test"
 
 
 @pytest.fixture(autouse=True)
@@ -42,38 +44,38 @@ def _archived_early(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
 
 
-def _cleaned(storage, past):
-    """Upsert, compact the metadata and clean until every older checkpoint has gone."""
+def _write_and_clean(storage, past):
+    """Upsert, compact the metadata and clean until every older checkpoint is deleted."""
     writer = mdt.open(storage)
     for n in range(20):
         upsert(writer, past, range(4), 1000 + n)
     writer.clean(retain_commits=2)
 
 
-def test_a_process_opens_a_table_whose_checkpoint_is_cleaned_at_that_moment(
+def test_a_table_can_be_opened_while_its_checkpoint_is_cleaned(
     monkeypatch,
 ):
     table, past = grown(20)
     upsert(table, past, range(4), 500)
-    found = list[Snapshot]()
+    snapshots = list[Snapshot]()
 
     def meanwhile(snapshot, record):
-        if not found:
-            found.append(snapshot)
-            _cleaned(table.storage, past)
+        if not snapshots:
+            snapshots.append(snapshot)
+            _write_and_clean(table.storage, past)
         return apply(snapshot, record)
 
     with monkeypatch.context() as patch:
         patch.setattr("mdt.metadata.metadata.apply", meanwhile)
         reader = mdt.open(table.storage)
-    assert found[0].checkpoint.seq not in reader._metadata.checkpoints.listed(), (
-        "the premise of this test"
+    assert snapshots[0].checkpoint.seq not in reader._metadata.checkpoints.listed(), (
+        "a precondition of this test"
     )
     assert as_state(reader.scan().to_arrow()) == past[max(past)]
     assert reader.check().ok
 
 
-def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one():
+def test_a_process_whose_checkpoint_is_deleted_uses_a_newer_one():
     table, past = grown(20)
     slow = mdt.open(table.storage, {"mdt.metadata.compact.records": 30})
     for n in range(10):
@@ -81,9 +83,9 @@ def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one():
     seq = slow.snapshot().seq
     scan = slow.scan("fare > 0")
     with table.leased():
-        _cleaned(table.storage, past)
+        _write_and_clean(table.storage, past)
         assert slow.snapshot().retention.horizon <= seq, (
-            "the lease keeps the state, though not what it was read from"
+            "the lease keeps the state, but not the checkpoint that it was read from"
         )
         for read in (scan.explain, scan.to_arrow):
             with pytest.raises(Expired, match="begin again"):
@@ -99,99 +101,99 @@ def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one():
     "step", ["_require_checkpoint", "_archive_timeline", "_remove_checkpoints"]
 )
 @pytest.mark.parametrize("others", ["archive", "clean on"])
-def test_of_two_archivings_at_once_neither_fails(monkeypatch, step, others):
+def test_two_concurrent_archivings_both_succeed(monkeypatch, step, others):
     table, past = grown(20)
     with monkeypatch.context() as patch:
         patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
         table.clean(retain_commits=3)
-    went, done = getattr(archiving, step), []
+    real_step, calls = getattr(archiving, step), []
 
     def meanwhile(metadata, snapshot):
-        if not done:
-            done.append(step)
+        if not calls:
+            calls.append(step)
             if others == "archive":
                 archiving.archive(Metadata(table.storage))
             else:
-                _cleaned(table.storage, past)
-        went(metadata, snapshot)
+                _write_and_clean(table.storage, past)
+        real_step(metadata, snapshot)
 
     monkeypatch.setattr(archiving, step, meanwhile)
     archiving.archive(Metadata(table.storage))
-    assert done and mdt.open(table.storage).check().ok
+    assert calls and mdt.open(table.storage).check().ok
     assert mdt.open(table.storage).history()["seq"].to_pylist() == list(
         range(mdt.open(table.storage).snapshot().seq + 1)
     )
 
 
-def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(
+def test_a_search_for_leftovers_during_a_cleaning_reports_no_referenced_files(
     monkeypatch,
 ):
     table, past = grown(20)
-    went, done = references.all_paths, []
+    real_step, snapshots = references.all_paths, []
 
     def meanwhile(metadata, snapshot):
-        if not done:
-            done.append(snapshot)
-            _cleaned(table.storage, past)
-        return went(metadata, snapshot)
+        if not snapshots:
+            snapshots.append(snapshot)
+            _write_and_clean(table.storage, past)
+        return real_step(metadata, snapshot)
 
     monkeypatch.setattr(references, "all_paths", meanwhile)
     assert not leftovers.find(Metadata(table.storage)).unknown
-    assert done[0].retention.first < mdt.open(table.storage).snapshot().retention.first
+    assert snapshots[0].retention.first < mdt.open(table.storage).snapshot().retention.first
 
 
-def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log():
+def test_archiving_with_a_forged_cleaning_record_deletes_no_record_of_the_log():
     table, _ = grown(20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
         table.clean(retain_commits=3)
     seq, storage = table.snapshot().seq, table.storage
     record = commit_log.read(storage, seq)
-    told = record.header["retention"]
-    kept = [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
+    retention = record.header["retention"]
+    log_paths = [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
     for first, instant in (
-        (told["horizon"] + 1, told["instant"]),
-        (told["first"], "20990101000000000"),
+        (retention["horizon"] + 1, retention["instant"]),
+        (retention["first"], "20990101000000000"),
     ):
         storage.delete(paths.commit(seq))
-        header = {**record.header, "retention": {**told, "first": first, "instant": instant}}
+        header = {**record.header, "retention": {**retention, "first": first, "instant": instant}}
         assert commit_log.append(storage, commit_log.CommitRecord(seq, header, record.tables))
         with pytest.raises(Corrupt, match="checkpoint|such object"):
             archiving.archive(Metadata(storage))
-        assert kept == [
+        assert log_paths == [
             path for path in names(table) if "/log/" in path and path != paths.commit(seq)
         ]
 
 
-def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_damage():
+def test_check_accepts_an_index_build_whose_start_was_archived():
     table, past = grown(3, **{"mdt.metadata.compact.records": 1000})
     table.create_index(["bitmap(ts)"], mode="async")
-    begun = table.metadata.compact().seq
+    start_seq = table.metadata.compact().seq
     table.build_indexes()
     table.metadata.compact()
     for n in range(2 * ARCHIVE_RECORDS):
         upsert(table, past, range(4), 1000 + n)
     table.clean(retain_commits=2)
-    assert table.snapshot().retention.first == begun + 1, "the premise of this test"
+    assert table.snapshot().retention.first == start_seq + 1, "a precondition of this test"
     assert_clean(table.storage)
 
 
-def _before_each_look(monkeypatch, act):
-    """Do ``act`` whenever a check has taken its snapshot and begins to look; return the list that
-    the seqs of these will be in.
+def _act_before_each_look(monkeypatch, act):
+    """Call ``act`` whenever a check has taken its snapshot and is about to look at the table. Return the
+    list that receives the seqs of these snapshots.
     """
     seqs = []
 
-    def looked(state, progress):
+    def act_and_walk(state, progress):
         seqs.append(state.snapshot.seq)
         act()
         return walk(state, progress)
 
-    monkeypatch.setattr("mdt.services.checking.check.walk", looked)
+    monkeypatch.setattr("mdt.services.checking.check.walk", act_and_walk)
     return seqs
 
 
-def test_damage_is_found_though_others_clean_all_the_time_and_what_they_take_is_not(
+def test_check_reports_damage_but_not_deleted_files_during_repeated_cleanings(
     monkeypatch,
 ):
     table, past = grown(20)
@@ -201,10 +203,10 @@ def test_damage_is_found_though_others_clean_all_the_time_and_what_they_take_is_
     )
     storage.replace(marker, b"partitionDepth=7\n")
 
-    def cleaned():
+    def commit_and_clean():
         upsert(mdt.open(storage), past, range(4), 1000 + len(past))
         mdt.open(storage).clean(retain_commits=1)
 
-    seqs = _before_each_look(monkeypatch, cleaned)
+    seqs = _act_before_each_look(monkeypatch, commit_and_clean)
     assert [problem.path for problem in table.check().problems] == [marker]
     assert len(seqs) == 3

@@ -1,5 +1,5 @@
-"""Cleaning and the archive: what is kept can be read as it was, what is not is said, and nobody who
-sleeps does harm.
+"""Cleaning and the archive: retained states stay readable, reading other states raises, and
+processes that pause for long do no harm.
 """
 
 from contextlib import contextmanager
@@ -29,20 +29,22 @@ def _archived_early(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
 
 
-def test_the_newest_commits_stay_readable_and_files_of_older_ones_go():
+def test_the_newest_commits_stay_readable_and_files_of_older_ones_are_deleted():
     table, past = grown(30)
     before, first = names(table), table.history()["instant"][1].as_py()
     report = table.clean(retain_commits=8)
     assert report.horizon == table.snapshot().retention.horizon == sorted(past)[-8]
     assert report.files > 0 and report.records > 0 and len(names(table)) < len(before) / 2
     assert_kept(table, past)
-    assert table.clean(retain_commits=8).files == 0, "a clean is no state, so nothing more goes"
+    assert table.clean(retain_commits=8).files == 0, (
+        "a clean does not add a state, so no more files are deleted"
+    )
     assert table.snapshot().retention.first > 1
-    with pytest.raises(Expired):  # and not unknown, which is what others are
+    with pytest.raises(Expired):  # and not Invalid, as for unknown instants
         table.scan(as_of=first)
 
 
-def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis():
+def test_retention_defaults_to_the_options_by_their_mdt_or_hudi_names():
     table, past = grown(12, **{"hoodie.cleaner.commits.retained": 3})
     assert table.clean().horizon == sorted(past)[-3]
     other, past = grown(
@@ -53,19 +55,19 @@ def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis
     assert other.snapshot().retention.horizon > 0
 
 
-def test_by_hours_all_states_of_the_last_hours_stay():
+def test_retention_by_hours_keeps_all_states_of_the_last_hours():
     table, past = grown(6)
     table.storage.sleep(7200)
     for n in range(6):
         upsert(table, past, range(4), 100 + n)
     edge = sorted(past)[-7]
     assert table.clean(retain_hours=1).horizon == edge, (
-        "an hour ago the table was as the last commit before left it"
+        "an hour ago the table had the state of the commit before"
     )
     assert_kept(table, past)
 
 
-def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_file():
+def test_retention_by_versions_keeps_states_by_the_base_files_of_their_file_groups():
     table, past = grown(25)
     compactions = [seq for seq in past if table.history()["action"][seq].as_py() == "compaction"]
     assert table.clean(retain_versions=2).horizon == compactions[-2]
@@ -76,48 +78,54 @@ def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_f
         table.clean(retain_commits=0)
 
 
-def test_by_versions_a_commit_that_replaces_file_groups_makes_a_version_of_its_partition():
+def test_retention_by_versions_counts_replacing_commits_per_partition():
     schema = pa.schema([("id", pa.string()), ("city", pa.string())])
     table = mdt.create(MemoryStorage(), schema, key=["id"], partition_by=["city"])
     for n in range(9):
         table.insert_overwrite([{"id": str(n), "city": "Oslo" if n < 6 else "Rome"}])
-    assert table.clean(retain_versions=3, dry_run=True).horizon == 4, "with 3 versions in Oslo"
+    assert table.clean(retain_versions=3, dry_run=True).horizon == 4, (
+        "the oldest state with 3 versions in Oslo"
+    )
     assert table.clean(retain_versions=2).files == 6
-    assert table.scan(as_of=8).to_arrow()["id"].to_pylist() == ["5", "7"], "and with 2 in Rome"
+    assert table.scan(as_of=8).to_arrow()["id"].to_pylist() == ["5", "7"], (
+        "the oldest state with 2 versions in Rome, too"
+    )
 
 
-def test_history_is_complete_for_ever_and_the_log_stays_short():
+def test_the_history_stays_complete_while_the_log_stays_short():
     table, past = grown(5)
-    listed = []
+    object_counts = []
     for n in range(60):
         upsert(table, past, range(4), 10 + n)
         if n % 6 == 5:
             past[table.compact().seq] = past[max(past)]
             table.clean(retain_commits=5)
-            listed.append(len(names(table)))
+            object_counts.append(len(names(table)))
     history = mdt.open(table.storage).history()
     assert history["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     assert history["inserted"].to_pylist()[:3] == [0, 4, 1]
     assert len(table.storage.list_dir(paths.log_dir())) < 30
-    assert max(listed[4:]) < 1.5 * min(listed[4:]), "what is there does not grow with the history"
+    assert max(object_counts[4:]) < 1.5 * min(object_counts[4:]), (
+        "the number of objects does not grow with the history"
+    )
     assert len(archive.spans(table.storage)) < 5
     assert len(table.storage.list_dir(paths.HUDI)) < 3 * 30
     assert_kept(table, past)
 
 
-def test_on_a_disk_no_directory_stays_of_a_commit_that_has_left_the_log(tmp_path):
+def test_no_empty_attachment_directories_of_archived_commits_stay_on_disk(tmp_path):
     table, past = grown(12, storage=LocalStorage(tmp_path, durable=False))
     table.clean(retain_commits=4)
     table.clean(retain_commits=4)
     oldest = table.snapshot().retention.instant
-    older = [one for one in (tmp_path / paths.attachments_dir()).iterdir() if one.name < oldest]
-    assert oldest and all(list(one.iterdir()) for one in older), (
-        "states refer to what is in the others"
+    older = [path for path in (tmp_path / paths.attachments_dir()).iterdir() if path.name < oldest]
+    assert oldest and all(list(path.iterdir()) for path in older), (
+        "retained states refer to the files in the other directories"
     )
     assert as_state(mdt.open(str(tmp_path)).scan().to_arrow()) == past[max(past)]
 
 
-def test_a_lease_holds_a_state_until_it_ends_or_is_given_back():
+def test_a_lease_keeps_a_state_until_it_expires_or_is_returned():
     table, past = grown(20)
     old = sorted(past)[5]
     with table.leased(3600, as_of=old) as view:
@@ -126,22 +134,22 @@ def test_a_lease_holds_a_state_until_it_ends_or_is_given_back():
         with pytest.raises(Invalid):
             view.upsert(rows([1], 99, 9.0))
     assert table.clean(retain_commits=2).horizon == sorted(past)[-2]
-    for wrong in (0, -1, float("nan"), "600", None, True):
-        with pytest.raises(Invalid, match="seconds=600"), table.leased(wrong):  # type: ignore[arg-type]
+    for invalid in (0, -1, float("nan"), "600", None, True):
+        with pytest.raises(Invalid, match="seconds=600"), table.leased(invalid):  # type: ignore[arg-type]
             pass
     with pytest.raises(Expired), table.leased(as_of=old):
         pass
-    kept = table.snapshot().seq
+    leased_seq = table.snapshot().seq
     with table.leased(60):
         for n in range(4):
             upsert(table, past, range(3), 50 + n)
         table.storage.sleep(61)
-        assert table.clean(retain_commits=1).horizon > kept, "a lease ends by itself"
+        assert table.clean(retain_commits=1).horizon > leased_seq, "an expired lease keeps no state"
     assert not table.storage.list_dir(paths.leases_dir())
 
 
 @pytest.mark.parametrize("phase", ["prepared", "claimed"])
-def test_a_lease_that_is_taken_while_a_cleaning_runs_holds_its_state(phase):
+def test_a_lease_taken_during_a_cleaning_keeps_its_state(phase):
     table, past = grown(20)
     old, other = sorted(past)[5], mdt.open(table.storage)
     options = cleaning.with_policy(other.options, 2, None, None)
@@ -160,7 +168,7 @@ def test_a_lease_that_is_taken_while_a_cleaning_runs_holds_its_state(phase):
     table.storage.create(paths.lease("crashed"), b'{"seq": 1, "until_us": %d}' % until)
     upsert(table, past, range(3), 50)
     assert table.clean(retain_commits=1).horizon == cleaned, (
-        "a lease on an ended state is no conflict"
+        "a lease on a state that is already cleaned is no conflict"
     )
 
 
@@ -175,16 +183,16 @@ def test_a_lease_that_is_taken_while_a_cleaning_runs_holds_its_state(phase):
         b'{"seq":0,"until_us":9223372036854775807}',
     ],
 )
-def test_a_senseless_lease_holds_nothing(lease):
+def test_an_invalid_lease_keeps_no_state(lease):
     table, past = grown(8)
     table.storage.create(paths.lease("x"), lease)
     assert table.clean(retain_commits=2).horizon == sorted(past)[-2]
 
 
 @contextmanager
-def paused(table, phase, ids, ts):
-    """Yield a writer in a process of its own that stands still after ``phase``; ``next`` lets it go
-    on.
+def paused_writer(table, phase, ids, ts):
+    """Yield the steps of a writer in another process that pauses after ``phase``. ``next`` continues
+    it.
     """
     metadata = Metadata(table.storage)
     definition = metadata.newest().definition
@@ -200,9 +208,9 @@ def paused(table, phase, ids, ts):
     "phase", ["begun", "prepared", "claimed", "written", "checked", "committed"]
 )
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["claim stands", "claim taken away"])
-def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(phase, is_forgotten):
+def test_a_writer_that_pauses_while_earlier_commits_are_archived_commits_once(phase, is_forgotten):
     table, past = grown(10)
-    with paused(table, phase, range(20, 24), 1000) as driver:
+    with paused_writer(table, phase, range(20, 24), 1000) as driver:
         is_committed = phase == "committed"
         expected = past[max(past)]
         if is_committed:
@@ -225,16 +233,16 @@ def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(p
     count("writers that slept while their past was archived")
 
 
-def test_instants_of_records_in_the_log_stay_whichever_order_they_were_claimed_in():
-    """A transaction may claim its instant before another one and commit after it: the log may begin
-    between the two.
+def test_archiving_keeps_instants_of_the_log_in_any_order_of_their_claims():
+    """A transaction may claim its instant before another transaction and commit after it. The log may
+    begin between the two.
     """
     table, _ = grown(0, MOR)
     storage, starts = table.storage, set()
     for n in range(1, 30):
-        with paused(table, "claimed", range(n % 5 + 10, n % 5 + 11), n) as early:
+        with paused_writer(table, "claimed", range(n % 5 + 10, n % 5 + 11), n) as earlier:
             table.upsert(rows([n % 5], n, float(n)))
-            assert list(early)[-1] == "committed"
+            assert list(earlier)[-1] == "committed"
         if n % 3 == 0:
             table.compact()
         table.clean(retain_commits=4)
@@ -244,37 +252,39 @@ def test_instants_of_records_in_the_log_stay_whichever_order_they_were_claimed_i
             starts.add(newest.retention.first)
         assert table.check().ok, n
         assert ours(storage) == theirs(storage), n
-    assert starts, "the log began with a record whose instant is older than one before it"
+    assert starts, (
+        "no log began with a record whose instant is older than that of an earlier record"
+    )
     count("logs that begin between two commits of which the second is older", len(starts))
 
 
-def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stray_record():
+def test_a_process_that_paused_during_archivings_reads_the_newest_state_only():
     table, past = grown(10)
-    sleeper = mdt.open(table.storage)
-    old = sleeper.snapshot().seq
+    paused_table = mdt.open(table.storage)
+    old = paused_table.snapshot().seq
     for n in range(20):
         upsert(table, past, range(4), 100 + n)
         table.clean(retain_commits=1)
     assert table.snapshot().retention.first > old + 2
     record = commit_log.read(table.storage, table.snapshot().seq)
-    # A writer that slept as long has put a record where one was archived; it has not yet looked
-    # whether that was free.
+    # Another writer that paused as long has put a record where one was archived. It has not yet
+    # checked that the place was free.
     stray = {**record.header, "begun_at": old, "action": "index"}
     del stray["retention"], stray["clean"]
     commit_log.append(table.storage, commit_log.CommitRecord(old + 1, stray, {}))
-    for process in (sleeper, mdt.open(table.storage)):
+    for process in (paused_table, mdt.open(table.storage)):
         assert process.snapshot().seq == table.snapshot().seq
         assert as_state(process.scan().to_arrow()) == past[max(past)]
     for n in range(11):
         upsert(table, past, range(4), 300 + n)
     table.clean(retain_commits=1)
     assert table.storage.size(paths.commit(old + 1)) is None, (
-        "a stray record goes with the next cleaning"
+        "a stray record is deleted by the next cleaning"
     )
     assert_kept(table, past)
 
 
-def test_a_reader_of_a_state_that_goes_meanwhile_is_told_so():
+def test_reading_a_state_that_is_cleaned_meanwhile_raises_expired():
     table, past = grown(10)
     reader = mdt.open(table.storage)
     scan, plain = reader.scan(), reader.scan("fare > 0")
@@ -295,16 +305,18 @@ def test_a_reader_of_a_state_that_goes_meanwhile_is_told_so():
     assert as_state(reader.scan().to_arrow()) == past[max(past)]
 
 
-def of_data(storage):
-    """Return the paths of all data files and of Hudi's commits: what a repeated cleaning must end
-    with, too.
+def data_and_commit_paths(storage):
+    """Return the paths of all data files and of Hudi's commits. A repeated cleaning must lead to the
+    same paths.
     """
-    listed = [info.path for info in storage.list("") if paths.PRIVATE not in info.path]
-    return sorted(path for path in listed if ".clean" not in path and "/archived/" not in path)
+    object_counts = [info.path for info in storage.list("") if paths.PRIVATE not in info.path]
+    return sorted(
+        path for path in object_counts if ".clean" not in path and "/archived/" not in path
+    )
 
 
-def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleaning():
-    """Also past a tag, whose state stays."""
+def test_a_crashed_cleaning_is_finished_by_abort_and_the_next_cleaning():
+    """The table has a tag, whose state is kept."""
     table, past = grown(7)
     past[table.tag("kept")] = past[max(past)]
     for n in range(9):
@@ -312,25 +324,25 @@ def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleanin
         if n % 4 == 3:
             past[table.compact().seq] = past[max(past)]
     start = table.storage
-    whole = FaultyStorage(start.copy())
-    mdt.open(whole).clean(retain_commits=2)
-    expected = of_data(whole)
-    for k in range(1, len(whole.operations) + 1, 2):
+    completed = FaultyStorage(start.copy())
+    mdt.open(completed).clean(retain_commits=2)
+    expected = data_and_commit_paths(completed)
+    for k in range(1, len(completed.operations) + 1, 2):
         survivor = start.copy()
         mode = "after" if k % 4 == 1 else "before"
         with pytest.raises(Crash):
             mdt.open(FaultyStorage(survivor, k, mode)).clean(retain_commits=2)
         count("crash points")
-        opened = mdt.open(survivor)
-        opened.abort()
+        reopened = mdt.open(survivor)
+        reopened.abort()
         assert ours(survivor) == past[max(past)]
         assert_clean(survivor)
-        opened.clean(retain_commits=2)
+        reopened.clean(retain_commits=2)
         assert_kept(mdt.open(survivor), past)
-        assert of_data(survivor) == expected
+        assert data_and_commit_paths(survivor) == expected
 
 
-def test_two_cleanings_and_a_writer_in_every_order_lose_nothing():
+def test_a_paused_cleaning_a_writer_and_another_cleaning_lose_no_retained_state():
     table, past = grown(12)
     for pause in ("begun", "prepared", "claimed", "written", "checked", "committed"):
         storage = table.storage.copy()
@@ -341,33 +353,33 @@ def test_two_cleanings_and_a_writer_in_every_order_lose_nothing():
         )
         while next(driver) != pause:
             pass
-        other, now = mdt.open(storage), dict(past)
-        upsert(other, now, range(4), 500)
+        other, expected = mdt.open(storage), dict(past)
+        upsert(other, expected, range(4), 500)
         other.clean(retain_commits=3)
         for _ in driver:
             pass
-        assert_kept(mdt.open(storage), now)
+        assert_kept(mdt.open(storage), expected)
         count("schedules with cleanings")
 
 
-def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to():
+def test_a_forged_cleaning_record_deletes_no_referenced_file():
     table, past = grown(12)
     storage = table.storage
-    whole = FaultyStorage(storage.copy())
-    mdt.open(whole).clean(retain_commits=2)
+    completed = FaultyStorage(storage.copy())
+    mdt.open(completed).clean(retain_commits=2)
     (at, *_) = [
         n
-        for n, op in enumerate(whole.operations, 1)
+        for n, op in enumerate(completed.operations, 1)
         if op.startswith("put_if_absent") and "/log/" in op
     ]
-    with pytest.raises(Crash):  # dies after the commit, before anything is deleted
+    with pytest.raises(Crash):  # crashes after the commit, before anything is deleted
         mdt.open(FaultyStorage(storage, at, "after")).clean(retain_commits=2)
     seq = mdt.open(storage).snapshot().seq
     record = commit_log.read(storage, seq)
     assert record.action == "clean"
     files = mdt.open(storage).files().to_pylist()
-    listed = [paths.partition_file(file["partition"], file["name"]) for file in files]
-    tables = {"cleaned": pa.table([listed], schema=commit_log.CLEANED)}
+    object_counts = [paths.partition_file(file["partition"], file["name"]) for file in files]
+    tables = {"cleaned": pa.table([object_counts], schema=commit_log.CLEANED)}
     forged = commit_log.CommitRecord(seq, record.header, tables)
     storage.replace(paths.commit(seq), commit_log.encode(forged))
     storage.sleep(LATER_SECONDS)
@@ -375,24 +387,24 @@ def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to():
     assert ours(storage) == upserted(past[max(past)], [30], 99, 9.0) == theirs(storage)
 
 
-def test_damage_to_the_archive_is_found_and_no_state_needs_it():
+def test_damage_to_the_archive_is_detected_and_does_not_affect_states():
     table, past = grown(30)
     table.clean(retain_commits=3)
     span = archive.spans(table.storage)[0]
     path = paths.archive(*span)
-    whole = table.storage.read(path)
-    for at in range(0, len(whole), 37):
-        table.storage.replace(path, whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    content = table.storage.read(path)
+    for at in range(0, len(content), 37):
+        table.storage.replace(path, content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
         with pytest.raises(Corrupt):
             mdt.open(table.storage).history()
     assert not mdt.open(table.storage).check().ok
     table.storage.delete(path)
     assert ours(table.storage) == past[max(past)]
-    table.storage.create(path, whole)
+    table.storage.create(path, content)
     assert_kept(table, past)
 
 
-def test_states_are_made_from_the_older_checkpoint_if_the_newer_one_is_damaged():
+def test_states_are_read_from_the_oldest_checkpoint_if_newer_ones_are_damaged():
     table, past = grown(30)
     table.clean(retain_commits=3)
     horizon = table.snapshot().retention.horizon
@@ -400,27 +412,31 @@ def test_states_are_made_from_the_older_checkpoint_if_the_newer_one_is_damaged()
     assert len(before) >= 2
     for seq in table.metadata.checkpoints.listed()[:-1]:
         table.storage.replace(paths.checkpoint_manifest(seq), b"damaged")
-    again = mdt.open(table.storage)
+    reopened = mdt.open(table.storage)
     for seq in sorted(past)[-3:]:
-        assert as_state(again.scan(as_of=seq).to_arrow()) == past[max(n for n in past if n <= seq)]
+        assert (
+            as_state(reopened.scan(as_of=seq).to_arrow()) == past[max(n for n in past if n <= seq)]
+        )
     table.storage.delete(paths.hint())
     assert ours(table.storage) == past[max(past)]
 
 
-def test_a_table_cleans_itself_after_writes_unless_told_not_to():
+def test_writes_clean_the_table_unless_automatic_services_are_disabled():
     table, past = grown(5, **{"mdt.clean.retain.commits": 10})
     sizes = []
-    for n in range(122):  # what a cleaning leaves is done by the next two writes
-        done = table.upsert(rows(range(4), 10 + n, 1.0))
-        assert done.warnings == ()
-        past[done.seq] = upserted(past[max(past)], range(4), 10 + n, 1.0)
+    for n in range(122):  # the next two writes do what a cleaning leaves
+        result = table.upsert(rows(range(4), 10 + n, 1.0))
+        assert result.warnings == ()
+        past[result.seq] = upserted(past[max(past)], range(4), 10 + n, 1.0)
         if n % 10 == 9:
             past[table.compact().seq] = past[max(past)]
         states = sum(seq >= table.snapshot().retention.horizon for seq in past)
         assert states <= 10 + cleaning.CLEAN_COMMITS_MIN + 3
         sizes.append(len(names(table)))
     assert table.snapshot().retention.first > 50
-    assert max(sizes[80:]) < 1.3 * max(sizes[40:80]), "what is there does not grow with the history"
+    assert max(sizes[80:]) < 1.3 * max(sizes[40:80]), (
+        "the number of objects does not grow with the history"
+    )
     assert_kept(table, past)
     other, past = grown(5, **{"mdt.clean.retain.commits": 3, "mdt.services.auto": False})
     for n in range(60):
@@ -429,24 +445,26 @@ def test_a_table_cleans_itself_after_writes_unless_told_not_to():
 
 
 @pytest.mark.parametrize("is_reopened, later", [(False, 2), (True, 1)])
-def test_no_write_pays_for_both_a_cleaning_and_its_archiving(is_reopened, later):
-    """Who writes once archives what the writer before has cleaned."""
+def test_a_cleaning_and_its_archiving_happen_after_different_writes(is_reopened, later):
+    """A process that writes once archives the records of the cleaning of the previous writer."""
     table, _ = grown(5, **{"mdt.clean.retain.commits": 10})
-    wanted, begins = [], []
+    first_seqs, log_starts = [], []
     for n in range(120):
         if is_reopened:
             table = mdt.open(table.storage)
         assert table.upsert(rows(range(4), 10 + n, 1.0)).warnings == ()
         oldest = min(info.path for info in table.storage.list_dir(paths.log_dir()))
-        wanted.append(table.snapshot().retention.first)
-        begins.append(paths.seq_of(oldest) or 0)
-    cleaned = (np.diff(wanted) > 0).nonzero()[0] + 1
-    archived = (np.diff(begins) > 0).nonzero()[0] + 1
-    assert len(cleaned) and archived.tolist() == [n + later for n in cleaned if n + later < 120]
-    assert all(begins[n] == wanted[n] for n in archived)
+        first_seqs.append(table.snapshot().retention.first)
+        log_starts.append(paths.seq_of(oldest) or 0)
+    cleaning_writes = (np.diff(first_seqs) > 0).nonzero()[0] + 1
+    archiving_writes = (np.diff(log_starts) > 0).nonzero()[0] + 1
+    assert len(cleaning_writes) and archiving_writes.tolist() == [
+        n + later for n in cleaning_writes if n + later < 120
+    ]
+    assert all(log_starts[n] == first_seqs[n] for n in archiving_writes)
 
 
-def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch):
+def test_a_failed_service_is_a_warning_in_the_result_of_the_write(monkeypatch):
     table, _ = grown(3, **{"mdt.clean.retain.commits": 1})
     monkeypatch.setattr(cleaning, "CLEAN_COMMITS_MIN", 1)
 
@@ -454,13 +472,13 @@ def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch):
         raise Unavailable("no answer (a fault made by a test)")
 
     monkeypatch.setattr(references, "garbage_after", fail)
-    done = table.upsert(rows(range(4), 10, 1.0))
-    assert done.updated == 4 and any(
-        "clean did not finish: no answer" in said for said in done.warnings
+    result = table.upsert(rows(range(4), 10, 1.0))
+    assert result.updated == 4 and any(
+        "clean did not finish: no answer" in warning for warning in result.warnings
     )
 
 
-def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_goes_further(
+def test_the_history_has_no_gap_if_a_cleaning_did_not_archive_its_records(
     monkeypatch,
 ):
     table, past = grown(20)
@@ -479,7 +497,7 @@ def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_g
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_what_waits_for_the_next_listing_is_no_problem_and_a_file_of_nobody_is_one(
+def test_check_accepts_files_that_wait_for_deletion_but_reports_unknown_files(
     table_type,
 ):
     table, past = grown(5, table_type, **{"mdt.clean.retain.commits": 4})

@@ -1,6 +1,4 @@
-"""Clustering: rows stay what they are, stand in few files for every query, and writers may go on
-meanwhile.
-"""
+"""Clustering keeps all rows, lets queries read fewer files, and runs beside other writers."""
 
 import itertools
 import json
@@ -53,8 +51,8 @@ def data(first, count, seed=1):
     )
 
 
-def table_of(path=None, count=6_000, **more):
-    """Return a table whose files overlap in every column but the key."""
+def table_with_overlaps(path=None, count=6_000, **more):
+    """Return a table whose files overlap in every column except the key."""
     storage = MemoryStorage() if path is None else path
     options = {**SMALL, **more.pop("options", {})}
     table = mdt.create(storage, data(0, 0).schema, ["id"], options=options, **more)
@@ -70,16 +68,16 @@ def files_read(table, where):
 KINDS = list(itertools.product(trees.TABLE_TYPES, ("bloom", "record"), CURVES))
 
 
-BY_DAY = KINDS[:6:2] + KINDS[7::2]
-"""Each curve, key index and type of table beside each value of the others."""
+DAILY = KINDS[:6:2] + KINDS[7::2]
+"""Each curve, key index and table type together with each value of the others."""
 
 
 @pytest.mark.parametrize(
     "table_type, key_index, curve",
-    [pytest.param(*kind, marks=() if kind in BY_DAY else pytest.mark.nightly) for kind in KINDS],
+    [pytest.param(*kind, marks=() if kind in DAILY else pytest.mark.nightly) for kind in KINDS],
 )
 def test_every_reader_sees_the_same_rows_after_clustering(table_type, key_index, curve, tmp_path):
-    table = table_of(
+    table = table_with_overlaps(
         tmp_path / "t",
         table_type=table_type,
         key_index=key_index,
@@ -89,19 +87,21 @@ def test_every_reader_sees_the_same_rows_after_clustering(table_type, key_index,
     )
     table.upsert(data(100, 300, seed=2))
     table.delete(data(50, 20))
-    before, meta = table.scan().to_arrow(), _meta(table)
-    done = table.cluster(["a", "b"], curve=curve)
-    assert done.rows == len(before) == 2_980
+    before, meta = table.scan().to_arrow(), _meta_columns_by_key(table)
+    result = table.cluster(["a", "b"], curve=curve)
+    assert result.rows == len(before) == 2_980
     agreed(table, expected=before)
-    assert not (table.files()["kind"].to_numpy() == LOG).any(), "log files are merged"
+    assert not (table.files()["kind"].to_numpy() == LOG).any(), (
+        "log files are merged into base files"
+    )
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
     names = table.files()["name"].to_pylist()
-    for key, row in _meta(table).items():
+    for key, row in _meta_columns_by_key(table).items():
         assert row.pop("_hoodie_file_name") in names
         del meta[key]["_hoodie_file_name"]
         assert row == meta[key]
     assert table.upsert(data(0, 3_000, seed=3)).updated == 2_980, (
-        "keys are found where they moved to"
+        "keys are located in their new files"
     )
     assert table.delete(data(0, 10)).deleted == 10
     table.compact()
@@ -111,40 +111,40 @@ def test_every_reader_sees_the_same_rows_after_clustering(table_type, key_index,
     agreed(table)
 
 
-def _meta(table):
-    """Return Hudi's own columns of each row by its key, as hudi-rs reads them."""
+def _meta_columns_by_key(table):
+    """Return Hudi's meta columns of each row by its key, as hudi-rs reads them."""
     names = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
     schema = columns(", ".join(f"_hoodie_{name} string" for name in names))
-    found = hudi_table(table.path.removeprefix("file://"), schema).to_pylist()
-    return {row["_hoodie_record_key"]: row for row in found}
+    rows_found = hudi_table(table.path.removeprefix("file://"), schema).to_pylist()
+    return {row["_hoodie_record_key"]: row for row in rows_found}
 
 
-def test_queries_read_fewer_files_after_sorting_and_along_a_curve_for_each_column():
-    one, both = "a between 0.30 and 0.31", "b between 300 and 310"
-    sorted_, curved = table_of(), table_of()
-    assert files_read(sorted_, one) == files_read(sorted_, both) == len(sorted_.files())
+def test_queries_read_fewer_files_for_the_sort_column_or_for_each_column_of_a_curve():
+    on_a, on_b = "a between 0.30 and 0.31", "b between 300 and 310"
+    sorted_, curved = table_with_overlaps(), table_with_overlaps()
+    assert files_read(sorted_, on_a) == files_read(sorted_, on_b) == len(sorted_.files())
     sorted_.cluster("a")
-    assert files_read(sorted_, one) <= 2
-    assert files_read(sorted_, both) == len(sorted_.files())
+    assert files_read(sorted_, on_a) <= 2
+    assert files_read(sorted_, on_b) == len(sorted_.files())
     curved.cluster(["a", "b"], curve="hilbert")
-    assert files_read(curved, one) <= len(curved.files()) / 2
-    assert files_read(curved, both) <= len(curved.files()) / 2
+    assert files_read(curved, on_a) <= len(curved.files()) / 2
+    assert files_read(curved, on_b) <= len(curved.files()) / 2
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_a_second_clustering_finds_nothing_to_gain(curve):
-    table = table_of()
+def test_a_second_clustering_by_the_same_columns_commits_nothing(curve):
+    table = table_with_overlaps()
     assert table.cluster(["s", "a"], curve=curve).instant
-    again = table.cluster(["s", "a"], curve=curve)
-    assert again.instant == "" and again.seq == table.snapshot().seq
-    assert again.overlap["s"][0] == again.overlap["s"][1]
+    second = table.cluster(["s", "a"], curve=curve)
+    assert second.instant == "" and second.seq == table.snapshot().seq
+    assert second.overlap["s"][0] == second.overlap["s"][1]
 
 
-def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(
+def test_rows_moved_in_pieces_have_the_order_of_rows_moved_at_once(
     monkeypatch,
 ):
     def clustered():
-        table = table_of(count=1_800)
+        table = table_with_overlaps(count=1_800)
         assert table.cluster("a").groups_made > 2
         files = map(table.snapshot().segment, table.snapshot().live_numbers.tolist())
         schema = pa.schema([table.schema.field("a")])
@@ -154,12 +154,12 @@ def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(
     at_once = clustered()
     monkeypatch.setattr(arrangement, "_MOVED_BYTES", 1)
     assert clustered() == at_once
-    together = [value for of_file in at_once for value in of_file]
-    assert together == sorted(together)
+    all_values = [value for file_values in at_once for value in file_values]
+    assert all_values == sorted(all_values)
 
 
-def test_an_order_by_other_columns_is_made_anew():
-    table = table_of()
+def test_clustering_by_other_columns_or_curves_rewrites_the_table():
+    table = table_with_overlaps()
     for by, curve in (
         ("a", "sort"),
         (["a", "b"], "zorder"),
@@ -171,32 +171,36 @@ def test_an_order_by_other_columns_is_made_anew():
     assert overlaps(table.snapshot(), ["a"]) == {"a": 1.0}
 
 
-def test_only_files_that_overlap_are_written_again():
-    table = table_of(count=9_000)
+def test_only_files_that_overlap_are_rewritten():
+    table = table_with_overlaps(count=9_000)
     table.cluster("a")
     old = set(table.files()["file_id"].to_pylist())
     new = data(20_000, 900)
     new = new.set_column(1, "a", pa.array(0.5 + np.linspace(0, 0.05, 900)))
     table.bulk_insert(new)
     table.bulk_insert(new.set_column(0, "id", pc.add(new["id"], 5_000)))
-    done = table.cluster("a")
-    kept = old & set(table.files()["file_id"].to_pylist())
-    assert done.instant and len(kept) >= 0.7 * len(old)
-    assert done.overlap["a"][1] < done.overlap["a"][0]
+    result = table.cluster("a")
+    kept_files = old & set(table.files()["file_id"].to_pylist())
+    assert result.instant and len(kept_files) >= 0.7 * len(old)
+    assert result.overlap["a"][1] < result.overlap["a"][0]
 
 
-def test_small_files_are_joined_though_none_overlap():
+def test_small_files_are_merged_even_if_none_overlap():
     table = mdt.create(MemoryStorage(), data(0, 0).schema, ["id"], options=SMALL)
     for first in range(0, 1_000, 100):
         table.bulk_insert(data(first, 100))
     assert len(table.files()) == 10
-    done = table.cluster("id")
-    assert (done.groups_replaced, done.groups_made, done.rows) == (10, len(table.files()), 1_000)
+    result = table.cluster("id")
+    assert (result.groups_replaced, result.groups_made, result.rows) == (
+        10,
+        len(table.files()),
+        1_000,
+    )
     assert len(table.files()) <= 5
 
 
-def test_partitions_are_clustered_alone_and_may_be_chosen():
-    table = table_of(partition_by=["city"])
+def test_partitions_are_clustered_separately_and_can_be_selected():
+    table = table_with_overlaps(partition_by=["city"])
     other = [row for row in table.files().to_pylist() if row["partition"] == "city=y"]
     assert table.cluster(["a"], partitions="city=x").instant
     assert [row for row in table.files().to_pylist() if row["partition"] == "city=y"] == other
@@ -206,44 +210,46 @@ def test_partitions_are_clustered_alone_and_may_be_chosen():
         table.cluster("a", partitions="city=z")
 
 
-def test_a_clustered_file_keeps_its_order_when_it_is_rewritten():
+def test_clustered_files_keep_their_order_when_they_are_rewritten():
     for table_type in trees.TABLE_TYPES:
-        table = table_of(table_type=table_type, count=1_000)
+        table = table_with_overlaps(table_type=table_type, count=1_000)
         table.cluster("a")
         table.upsert(data(0, 10, seed=5))
         table.compact()
-        found = table.scan(columns=["id", "a"]).to_arrow()
-        kept = [row["a"] for row in found.to_pylist() if row["id"] >= 10]
-        rises = np.diff(kept) >= 0
-        assert rises.mean() > 0.99, "only where one file ends and the next begins may it fall"
+        rows_found = table.scan(columns=["id", "a"]).to_arrow()
+        values = [row["a"] for row in rows_found.to_pylist() if row["id"] >= 10]
+        is_ascending = np.diff(values) >= 0
+        assert is_ascending.mean() > 0.99, "values decrease only between files"
 
 
-def test_a_partition_whose_rows_have_all_died_is_left_without_files():
-    table = table_of(count=1_200)
+def test_clustering_a_partition_without_live_rows_leaves_no_files():
+    table = table_with_overlaps(count=1_200)
     table.delete(data(0, 1_200))
-    done = table.cluster("a")
-    assert (done.groups_replaced > 1, done.groups_made, done.rows) == (True, 0, 0)
+    result = table.cluster("a")
+    assert (result.groups_replaced > 1, result.groups_made, result.rows) == (True, 0, 0)
     assert len(table.files()) == 0 and table.scan().count() == 0 and table.check().ok
     assert table.insert(data(0, 5)).inserted == 5
 
 
-def test_fields_of_structs_and_nulls_are_columns_like_others():
-    table = table_of()
+def test_tables_can_be_clustered_by_struct_fields_and_columns_with_nulls():
+    table = table_with_overlaps()
     table.cluster(["at.lat", "s"], curve="zorder")
     before = overlaps(table.snapshot(), ["at.lat", "s"])
     assert all(depth < 0.8 * len(table.files()) for depth in before.values())
 
 
-def test_auto_takes_the_columns_that_queries_filter_on():
-    table = table_of(options={"mdt.usage.counts": True})
+def test_auto_clusters_by_the_columns_that_queries_filter_on():
+    table = table_with_overlaps(options={"mdt.usage.counts": True})
     with pytest.raises(Invalid, match="no query was counted"):
         table.cluster()
     for n in range(6):
         table.scan(f"b = {n}").count()
         table.scan(f"a > 0.{n} and id > 3").count()
-    done = table.cluster("auto")
-    assert set(done.by) == {"a", "b"} and done.curve == "hilbert", "files do not overlap in the key"
-    assert done.files_read is not None and done.files_read[1] < done.files_read[0]
+    result = table.cluster("auto")
+    assert set(result.by) == {"a", "b"} and result.curve == "hilbert", (
+        "the files do not overlap in the key column"
+    )
+    assert result.files_read is not None and result.files_read[1] < result.files_read[0]
 
 
 @pytest.mark.parametrize(
@@ -256,94 +262,103 @@ def test_auto_takes_the_columns_that_queries_filter_on():
         (7, {}, "by takes text"),
     ],
 )
-def test_what_cannot_be_clustered_by_is_refused(by, more, message):
+def test_invalid_columns_and_curves_are_refused(by, more, message):
     with pytest.raises(Invalid, match=message):
-        table_of(count=10).cluster(by, **more)
+        table_with_overlaps(count=10).cluster(by, **more)
 
 
-def test_units_have_no_more_bytes_than_the_option_says():
-    table = table_of(options={"mdt.cluster.unit.bytes": 100_000})
-    found = units(table.snapshot(), table.options, ["a"], "sort")
+def test_units_have_at_most_the_configured_number_of_bytes():
+    table = table_with_overlaps(options={"mdt.cluster.unit.bytes": 100_000})
+    clustering_units = units(table.snapshot(), table.options, ["a"], "sort")
     size = {row["file_id"]: row["size"] for row in table.files().to_pylist()}
     groups = table.snapshot().file_groups
-    assert len(found) > 1
-    assert all(sum(size[name] for name in groups.names(unit.groups)) <= 100_000 for unit in found)
+    assert len(clustering_units) > 1
+    assert all(
+        sum(size[name] for name in groups.names(unit.groups)) <= 100_000
+        for unit in clustering_units
+    )
     before = bag(table.scan().to_arrow())
-    done = table.cluster("a")
-    assert done.overlap["a"][1] < done.overlap["a"][0] and bag(table.scan().to_arrow()) == before
+    result = table.cluster("a")
+    assert (
+        result.overlap["a"][1] < result.overlap["a"][0] and bag(table.scan().to_arrow()) == before
+    )
 
 
-def clustering(table, by=("a",), curve="sort"):
+def new_clustering(table, by=("a",), curve="sort"):
     return Clustering(table.metadata, table.options, by, curve)
 
 
-def test_units_that_another_writer_changed_are_left_out_with_their_files():
-    table = table_of(partition_by=["city"])
+def test_units_that_another_writer_changed_are_skipped_and_their_files_deleted():
+    table = table_with_overlaps(partition_by=["city"])
     before = table.scan().count()
     other = mdt.open(table.storage)
     with meanwhile(Clustering, lambda: other.upsert(data(0, 1))):
-        done = run(table.metadata, clustering(table))
-    assert done.attempts == 1 and set(done.record.replaced) == {"city=y"}
-    left = done.record.header["left_out"]
-    assert left and all(name.startswith("city=x/") for name in left)
-    assert all(table.storage.size(name) is None for name in left)
+        result = run(table.metadata, new_clustering(table))
+    assert result.attempts == 1 and set(result.record.replaced) == {"city=y"}
+    skipped_files = result.record.header["left_out"]
+    assert skipped_files and all(name.startswith("city=x/") for name in skipped_files)
+    assert all(table.storage.size(name) is None for name in skipped_files)
     assert table.scan().count() == before and table.check().ok
 
 
-def test_where_nothing_is_gained_nothing_is_left():
-    table = table_of(count=3_000)
+def test_a_clustering_without_gain_raises_and_leaves_no_files():
+    table = table_with_overlaps(count=3_000)
     table.cluster(["a", "b"], curve="zorder")
     assert units(table.snapshot(), table.options, ["a", "b"], "zorder"), (
-        "along a curve, ranges of columns meet"
+        "along a curve the ranges of columns still overlap"
     )
     files = {info.path for info in table.storage.list("")}
     with pytest.raises(NothingGained):
-        for _ in steps(table.metadata, clustering(table, ("a", "b"), "zorder")):
+        for _ in steps(table.metadata, new_clustering(table, ("a", "b"), "zorder")):
             pass
     assert {info.path for info in table.storage.list("")} == files
 
 
-def test_what_a_clustering_tells_hudi_is_its_plan_and_which_groups_end():
+def test_a_clustering_writes_a_replacecommit_with_its_plan_and_the_replaced_groups():
     storage = spread(MOR, "record")
     table = mdt.open(storage)
-    ended = {row["file_id"] for row in table.files().to_pylist()}
-    done = table.cluster("fare")
-    names = sorted(info.path for info in storage.list_dir(paths.HUDI) if done.instant in info.path)
+    replaced_groups = {row["file_id"] for row in table.files().to_pylist()}
+    result = table.cluster("fare")
+    names = sorted(
+        info.path for info in storage.list_dir(paths.HUDI) if result.instant in info.path
+    )
     states = [name.partition(".replacecommit")[2] for name in names]
     assert states == ["", ".inflight", ".requested"]
-    told = json.loads(storage.read(names[0]))
-    assert told["operationType"] == "CLUSTER" and not told["compacted"]
-    assert {name for of in told["partitionToReplaceFileIds"].values() for name in of} == ended
-    for stat in itertools.chain(*told["partitionToWriteStats"].values()):
+    commit = json.loads(storage.read(names[0]))
+    assert commit["operationType"] == "CLUSTER" and not commit["compacted"]
+    assert {
+        name for ids in commit["partitionToReplaceFileIds"].values() for name in ids
+    } == replaced_groups
+    for stat in itertools.chain(*commit["partitionToWriteStats"].values()):
         assert stat["prevCommit"] == "null" and stat["numInserts"] == stat["numWrites"] == 6
     [plan] = list(fastavro.reader(storage.open(names[2])))
     groups = plan["clusteringPlan"]["inputGroups"]
-    slices = [one for group in groups for one in group["slices"]]
-    assert {one["fileId"] for one in slices} == ended
+    slices = [slice_ for group in groups for slice_ in group["slices"]]
+    assert {slice_["fileId"] for slice_ in slices} == replaced_groups
     assert [group["numOutputFileGroups"] for group in groups] == [1, 1]
-    assert any(one["deltaFilePaths"] for one in slices)
+    assert any(slice_["deltaFilePaths"] for slice_ in slices)
 
 
-def test_check_notices_a_group_that_hudi_takes_for_replaced_and_that_lives(
+def test_check_reports_a_live_file_group_that_a_record_lists_as_replaced(
     monkeypatch,
 ):
     table = mdt.open(spread(MOR, "record"))
     table.cluster("fare")
     table.upsert(rows([0], 9, 9.0))
     assert table.check().ok
-    read, live = commit_log.read, table.files()["file_id"][0].as_py()
+    read, live_group = commit_log.read, table.files()["file_id"][0].as_py()
 
-    def forged(storage, seq):
+    def read_with_wrong_group(storage, seq):
         record = read(storage, seq)
         if record is not None and record.replaced:
-            record.header["replaced"]["city=x"].append(live)
+            record.header["replaced"]["city=x"].append(live_group)
         return record
 
-    monkeypatch.setattr(commit_log, "read", forged)
+    monkeypatch.setattr(commit_log, "read", read_with_wrong_group)
     assert any("replaced" in problem.text for problem in table.check().problems)
 
 
-def test_a_single_file_gets_narrow_row_groups():
+def test_clustering_a_single_file_narrows_its_row_groups():
     table = mdt.create(
         MemoryStorage(), data(0, 0).schema, ["id"], options={"mdt.row.group.rows": 100}
     )
@@ -366,5 +381,5 @@ def test_a_required_column_stays_required_in_files_that_services_write():
     for service in (table.compact, lambda: table.cluster("a")):
         service()
         for name in table.files()["name"].to_pylist():
-            written = pq.read_schema(pa.BufferReader(table.storage.read(name)))
-            assert not written.field("id").nullable and not written.field("a").nullable
+            file_schema = pq.read_schema(pa.BufferReader(table.storage.read(name)))
+            assert not file_schema.field("id").nullable and not file_schema.field("a").nullable

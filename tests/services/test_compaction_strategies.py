@@ -1,5 +1,5 @@
-"""Compaction of some file groups: a strategy ranks them, partitions and a budget bound them, the
-others stay as they are.
+"""Compaction of some file groups: a strategy ranks them, and partitions and a budget limit them.
+Other file groups stay unchanged.
 """
 
 import numpy as np
@@ -22,9 +22,9 @@ def rows(ids, day, x=""):
     return pa.table([list(ids), [day] * len(ids), [x] * len(ids)], schema=SCHEMA)
 
 
-def filled():
-    """Return a table of three days: much in the log files of the first, many of the second, most
-    rows of the third deleted.
+def filled_table():
+    """Return a table of three days with log files: many bytes in the first day, many files in the
+    second, mostly deleted rows in the third.
     """
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["day"], key_index="record")
     for day in DAYS:
@@ -37,11 +37,11 @@ def filled():
     return table
 
 
-def days(table, groups):
+def days_of_groups(table, groups):
     return [table.snapshot().file_groups.partition(group)[-10:] for group in groups]
 
 
-def with_logs(table):
+def days_with_log_files(table):
     return {row["partition"][-10:] for row in table.files().to_pylist() if row["kind"] == LOG}
 
 
@@ -55,67 +55,71 @@ def with_logs(table):
         ("newest_partitions", 2),
     ],
 )
-def test_a_strategy_says_which_file_groups_come_first(strategy, first):
-    table = filled()
-    order = days(table, choose_groups(table.snapshot(), strategy))
+def test_a_strategy_determines_the_order_of_file_groups(strategy, first):
+    table = filled_table()
+    order = days_of_groups(table, choose_groups(table.snapshot(), strategy))
     assert order[0] == DAYS[first] and sorted(order) == list(DAYS)
-    assert days(table, choose_groups(table.snapshot(), strategy, budget_bytes=0)) == [
+    assert days_of_groups(table, choose_groups(table.snapshot(), strategy, budget_bytes=0)) == [
         DAYS[first]
-    ], "one at least"
+    ], "a budget always allows one file group"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_compactions_within_a_budget_end_with_everything_compacted(strategy):
-    table = filled()
+def test_repeated_compactions_within_a_budget_compact_all_file_groups(strategy):
+    table = filled_table()
     before = table.scan().to_arrow().sort_by([("id", "ascending"), ("day", "ascending")])
-    for left in (2, 1, 0):
+    for days_left in (2, 1, 0):
         assert table.compact(strategy=strategy, budget_bytes=1).instant
-        assert len(with_logs(table)) == left
+        assert len(days_with_log_files(table)) == days_left
     assert not table.compact(strategy=strategy).instant
     assert table.scan().to_arrow().sort_by([("id", "ascending"), ("day", "ascending")]) == before
     assert table.check().ok
 
 
-def test_partitions_that_are_not_named_stay_as_they_are():
-    table = filled()
+def test_only_the_given_partitions_are_compacted():
+    table = filled_table()
     table.compact(partitions="day=2026-01-02")
-    assert with_logs(table) == {DAYS[0], DAYS[2]}
+    assert days_with_log_files(table) == {DAYS[0], DAYS[2]}
     table.compact(partitions=["day=*-03", "day=2026-01-04"])
-    assert with_logs(table) == {DAYS[0]}
+    assert days_with_log_files(table) == {DAYS[0]}
     with pytest.raises(Invalid, match="there is no partition"):
         table.compact(partitions="day=1999-*")
 
 
-def test_a_function_of_ones_own_ranks_groups_and_leaves_some_out():
-    table = filled()
+def test_a_custom_function_can_rank_and_exclude_file_groups():
+    table = filled_table()
 
-    def only_the_first_day(found):
-        return np.where(found.partition == "day=2026-01-01", 1.0, np.nan)
+    def only_the_first_day(dirty_groups):
+        return np.where(dirty_groups.partition == "day=2026-01-01", 1.0, np.nan)
 
     table.compact(strategy=only_the_first_day)
-    assert with_logs(table) == {DAYS[1], DAYS[2]}
-    for wrong in (
-        lambda found: None,
-        lambda found: np.zeros(7),
-        lambda found: found.partition,
+    assert days_with_log_files(table) == {DAYS[1], DAYS[2]}
+    for invalid in (
+        lambda dirty_groups: None,
+        lambda dirty_groups: np.zeros(7),
+        lambda dirty_groups: dirty_groups.partition,
         "largest",
         5,
     ):
         with pytest.raises(Invalid, match="strateg"):
-            table.compact(strategy=wrong)  # type: ignore[arg-type]
+            table.compact(strategy=invalid)  # type: ignore[arg-type]
 
 
-def test_what_is_told_of_dirty_groups_is_what_stands_there():
-    table = filled()
-    found = dirty(table.snapshot())
+def test_the_statistics_of_dirty_groups_equal_those_of_the_file_listing():
+    table = filled_table()
+    dirty_groups = dirty(table.snapshot())
     files = table.files().to_pylist()
-    names = table.snapshot().file_groups.names(found.group.tolist())
+    names = table.snapshot().file_groups.names(dirty_groups.group.tolist())
     for at, name in enumerate(names):
-        mine = [row for row in files if row["file_id"] == name]
-        assert found.bytes[at] == sum(row["size"] for row in mine)
-        assert found.log_bytes[at] == sum(row["size"] for row in mine if row["kind"] == LOG)
-        assert found.log_files[at] == sum(row["kind"] == LOG for row in mine)
-        assert found.rows[at] == sum(row["rows"] for row in mine)
-    assert found.dead.tolist() == [90, 3, 95]
-    assert found.commits.tolist() == found.log_files.tolist(), "none was joined"
+        group_files = [row for row in files if row["file_id"] == name]
+        assert dirty_groups.bytes[at] == sum(row["size"] for row in group_files)
+        assert dirty_groups.log_bytes[at] == sum(
+            row["size"] for row in group_files if row["kind"] == LOG
+        )
+        assert dirty_groups.log_files[at] == sum(row["kind"] == LOG for row in group_files)
+        assert dirty_groups.rows[at] == sum(row["rows"] for row in group_files)
+    assert dirty_groups.dead.tolist() == [90, 3, 95]
+    assert dirty_groups.commits.tolist() == dirty_groups.log_files.tolist(), (
+        "no log files were merged"
+    )
     count("strategies compared with listings", len(names))

@@ -1,5 +1,5 @@
-"""Orders of rows: along each curve every cell comes once, neighbours stay neighbours, and every
-type of column can take part.
+"""Row orders: each curve visits every cell once and keeps neighbours close, and columns of every
+type can be used.
 """
 
 import math
@@ -27,27 +27,27 @@ COLUMNS = [
 ]
 
 GRIDS = [(2, 8), (3, 4), (4, 4), (5, 2)]
-"""Columns, and cells along each of them."""
+"""Number of columns, and of cells along each of them."""
 
 
 def grid(columns, side):
-    """Return every cell of a grid -> int64[columns, side ** columns]."""
+    """Return every cell of a grid. Shape: int64[columns, side ** columns]."""
     return np.array(list(product(range(side), repeat=columns)), np.int64).T
 
 
-def ranked(cells):
+def ranks_of(cells):
     return [ranks(pa.array(axis)) for axis in cells]
 
 
 @pytest.mark.parametrize("columns, side", GRIDS)
-def test_the_curve_of_hilbert_goes_through_every_cell_in_steps_of_one(columns, side):
+def test_the_hilbert_curve_visits_every_cell_in_steps_of_one(columns, side):
     cells = grid(columns, side)
-    order = np.argsort(codes(ranked(cells), "hilbert"), kind="stable")
+    order = np.argsort(codes(ranks_of(cells), "hilbert"), kind="stable")
     assert (np.abs(np.diff(cells[:, order], axis=1)).sum(axis=0) == 1).all()
 
 
 @pytest.mark.parametrize("columns, side", GRIDS)
-def test_the_z_order_takes_the_bits_of_the_columns_in_turn(columns, side):
+def test_the_z_order_interleaves_the_bits_of_the_columns(columns, side):
     cells = grid(columns, side)
     bits = side.bit_length() - 1
     expected = [
@@ -59,17 +59,17 @@ def test_the_z_order_takes_the_bits_of_the_columns_in_turn(columns, side):
         for cell in cells.T
     ]
     assert (
-        np.argsort(codes(ranked(cells), "zorder"), kind="stable").tolist()
+        np.argsort(codes(ranks_of(cells), "zorder"), kind="stable").tolist()
         == np.argsort(expected).tolist()
     )
 
 
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
-def test_blocks_of_rows_are_coded_as_if_they_were_one(curve, monkeypatch):
-    given_ = [np.random.default_rng(seed).permutation(1_000) for seed in range(3)]
-    whole = codes(given_, curve)
+def test_codes_do_not_depend_on_the_size_of_blocks(curve, monkeypatch):
+    permutations = [np.random.default_rng(seed).permutation(1_000) for seed in range(3)]
+    expected = codes(permutations, curve)
     monkeypatch.setattr("mdt.services.layout.curves._BLOCK_ROWS", 7)
-    assert np.array_equal(codes(given_, curve), whole)
+    assert np.array_equal(codes(permutations, curve), expected)
 
 
 NUMBERS = {
@@ -86,41 +86,41 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", list(NUMBERS))
-def test_ranks_of_many_numbers_are_told_by_a_sample_without_changing_their_order(kind, monkeypatch):
+def test_ranks_of_many_numbers_are_estimated_from_a_sample_and_keep_their_order(kind, monkeypatch):
     n = 20_000
     column = NUMBERS[kind](np.random.default_rng(3), n)
     exact = ranks(column)
     monkeypatch.setattr("mdt.services.layout.curves._RANKED_ROWS_MAX", 4_000)
     monkeypatch.setattr("mdt.services.layout.curves._CELLS", 400)
-    found = ranks(column)
+    estimated = ranks(column)
     order = np.argsort(exact, kind="stable")
-    assert (np.diff(found[order]) >= 0).all(), "no larger value is before a smaller one"
-    same = np.diff(exact[order]) == 0
-    assert (np.diff(found[order])[same] == 0).all(), "equal values are together"
-    assert 0 <= found.min() <= found.max() < n
+    assert (np.diff(estimated[order]) >= 0).all(), "no value has a lower rank than a smaller value"
+    is_equal = np.diff(exact[order]) == 0
+    assert (np.diff(estimated[order])[is_equal] == 0).all(), "equal values have equal ranks"
+    assert 0 <= estimated.min() <= estimated.max() < n
     last = np.searchsorted(exact[order], exact, side="right")
-    assert ((found >= exact - 0.05 * n) & (found <= last + 0.05 * n)).all(), (
-        "and each is about where it belongs"
+    assert ((estimated >= exact - 0.05 * n) & (estimated <= last + 0.05 * n)).all(), (
+        "each rank is close to the exact rank"
     )
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_columns_of_every_type_with_nulls_take_part(curve):
-    columns = [pa.chunked_array([one.slice(0, 1), one.slice(1)]) for one in COLUMNS]
-    for taken in (*([one] for one in columns), columns, columns[:3]):
-        assert sorted(row_order(taken, curve).tolist()) == [0, 1, 2, 3]
+def test_columns_of_every_type_with_nulls_can_be_ordered(curve):
+    columns = [pa.chunked_array([column.slice(0, 1), column.slice(1)]) for column in COLUMNS]
+    for selection in (*([column] for column in columns), columns, columns[:3]):
+        assert sorted(row_order(selection, curve).tolist()) == [0, 1, 2, 3]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3) | st.none(), st.floats(width=32) | st.none())))
-def test_sorting_goes_by_the_first_column_then_the_next_with_nan_and_null_last(
+def test_rows_are_sorted_by_each_column_in_turn_with_nan_and_null_last(
     rows,
 ):
-    def place(value):
+    def sort_key(value):
         return (2, 0.0) if value is None else (1, 0.0) if math.isnan(value) else (0, value)
 
     types = (pa.int64(), pa.float64())
     columns = [pa.chunked_array([pa.array([row[i] for row in rows], types[i])]) for i in range(2)]
-    expected = sorted(range(len(rows)), key=lambda at: tuple(place(value) for value in rows[at]))
+    expected = sorted(range(len(rows)), key=lambda at: tuple(sort_key(value) for value in rows[at]))
     assert row_order(columns, "sort").tolist() == expected
 
 
@@ -131,5 +131,5 @@ def test_equal_rows_keep_their_order(curve):
         assert row_order(columns, curve).tolist() == list(range(5))
 
 
-def test_ranks_count_the_values_below_with_nan_and_null_above_all():
+def test_a_rank_is_the_number_of_smaller_values_with_nan_and_null_last():
     assert ranks(pa.array([5.0, math.nan, None, -0.0, 0.0])).tolist() == [2, 3, 4, 0, 0]

@@ -1,5 +1,5 @@
-"""File groups that large commits would have rewritten as a whole again and again are cut, and stay
-what they are to every reader.
+"""File groups that large commits would rewrite repeatedly are split. Every reader sees the same
+rows.
 """
 
 from collections import Counter
@@ -28,11 +28,11 @@ def a_part_is_small(monkeypatch):
     monkeypatch.setattr(split_groups, "PART_ROWS", 100)
     monkeypatch.setattr(
         auto_maintenance, "FREE_BYTES", 1 << 40
-    )  # how fast this machine is decides nothing
+    )  # so that the speed of writes does not matter
 
 
 def rows(ids, ts):
-    # which no encoding makes small
+    # no encoding makes these small
     notes = [f"{i * 2654435761**2 % 2**36:09x}" for i in map(int, ids)]
     columns = [
         pa.array(ids, pa.int64()),
@@ -43,8 +43,8 @@ def rows(ids, ts):
     return pa.table(columns, schema=SCHEMA)
 
 
-def written(path, batch, commits, by="id"):
-    """Return a table of LOADED rows in the order of a column after so many upserts of ``batch``
+def updated_table(path, batch, commits, by="id"):
+    """Return a table of LOADED rows in the order of a column, after ``commits`` upserts of ``batch``
     rows each, spread over all keys.
     """
     options = {
@@ -86,39 +86,39 @@ def operations(table):
 
 
 @pytest.mark.parametrize("by", ["id", "x"])
-def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(tmp_path, by):
-    table = written(tmp_path / "t", 1_000, 7, by)
-    assert operations(table)["cluster"] == 1 + (by == "x"), "it is cut once"
-    parts = [one.column(by).to_numpy() for one in base_files(table, tmp_path / "t")]
-    rising = [bool((np.diff(part) > 0).all()) for part in parts]
-    assert rising.count(True) >= (4 if by == "id" else 3) and (by == "x" or all(rising)), (
-        "new rows stand in their order, or behind an order that somebody chose"
+def test_a_file_group_that_large_commits_would_rewrite_repeatedly_is_split(tmp_path, by):
+    table = updated_table(tmp_path / "t", 1_000, 7, by)
+    assert operations(table)["cluster"] == 1 + (by == "x"), "it is split once"
+    parts = [part.column(by).to_numpy() for part in base_files(table, tmp_path / "t")]
+    is_sorted = [bool((np.diff(part) > 0).all()) for part in parts]
+    assert is_sorted.count(True) >= (4 if by == "id" else 3) and (by == "x" or all(is_sorted)), (
+        "new rows are inserted in key order, or appended to rows in another order"
     )
     assert len(agreed(table)) == LOADED
 
 
-def test_each_write_then_compacts_a_part_of_the_table(tmp_path, monkeypatch):
+def test_after_a_split_each_write_compacts_a_part_of_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
     monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
-    table = written(tmp_path / "t", 1_000, 24)
+    table = updated_table(tmp_path / "t", 1_000, 24)
     seqs = [row["seq"] for row in table.history().to_pylist() if row["operation"] == "compact"]
     records = [record for seq in seqs if (record := table.metadata.record(seq)) is not None]
     assert len(records) > 3 and {len(record.table("files")) for record in records} == {1}
     assert table.scan().count() == LOADED and table.check().ok
 
 
-def test_small_commits_leave_a_file_group_whole(tmp_path):
-    table = written(tmp_path / "t", 90, 30)
+def test_small_commits_do_not_split_a_file_group(tmp_path):
+    table = updated_table(tmp_path / "t", 90, 30)
     assert operations(table)["cluster"] == 0 and table.snapshot().file_groups.count == 1
 
 
-def groups_in(storage, partition):
+def count_groups(storage, partition):
     files = mdt.open(storage).files().to_pylist()
     return len({file["file_id"] for file in files if file["partition"] == partition})
 
 
-def test_a_file_group_that_another_writer_changes_meanwhile_stays_whole_and_the_others_are_cut():
+def test_a_file_group_changed_by_another_writer_is_not_split_but_the_others_are():
     storage = filled(MOR, "record")
-    assert (groups_in(storage, "city=x"), groups_in(storage, "city=y")) == (1, 1)
+    assert (count_groups(storage, "city=x"), count_groups(storage, "city=y")) == (1, 1)
     cut_while_another_commits(storage)
-    assert (groups_in(storage, "city=x"), groups_in(storage, "city=y")) == (1, 2)
+    assert (count_groups(storage, "city=x"), count_groups(storage, "city=y")) == (1, 2)

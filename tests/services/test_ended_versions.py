@@ -1,5 +1,5 @@
-"""Versions of the schema leave with the states and files that need them; what they alone knew stays
-known.
+"""Schema versions are removed together with the states and files that need them. Column ids and
+names of statistics stay unique.
 """
 
 import pyarrow as pa
@@ -32,9 +32,9 @@ OPTIONS = {
 }
 
 
-def made(place, **options):
+def filled_table(location, **options):
     table = mdt.create(
-        place,
+        location,
         SCHEMA,
         ["id"],
         partition_by=["p"],
@@ -47,18 +47,18 @@ def made(place, **options):
     return table
 
 
-def since(table):
+def version_seqs(table):
     return [version.since for version in table.definition.versions]
 
 
-def one(number, **more):
+def new_row(number, **more):
     return [{"id": f"new {number}", "p": "b", "v": number, "note": "x", **more}]
 
 
-def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_states(
+def test_after_six_hundred_alterations_only_the_versions_of_retained_states_are_kept(
     tmp_path,
 ):
-    table = made(tmp_path / "t", **{"mdt.services.auto": False})
+    table = filled_table(tmp_path / "t", **{"mdt.services.auto": False})
     for n in range(1, 601):
         if n % 2:
             type = "string" if n % 4 == 1 else "int64"
@@ -66,23 +66,25 @@ def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_sta
         else:
             table.alter(drop=["again"])
         if n % 50 == 49:
-            table.upsert(one(n, again=f"{n}" if n % 4 == 1 else n))
+            table.upsert(new_row(n, again=f"{n}" if n % 4 == 1 else n))
         if n % 40 == 0:
             table.clean()
     states = table.snapshot().seq - table.snapshot().retention.first
     assert states <= RETAINED + 40 + ARCHIVE_RECORDS_MIN + CLEAN_COMMITS_MIN
     table = mdt.open(tmp_path / "t")
-    assert since(table)[0] == 0 and len(since(table)) <= 1 + states, (
-        "of states, and of the loaded file"
+    assert version_seqs(table)[0] == 0 and len(version_seqs(table)) <= 1 + states, (
+        "one version per state, and one for the loaded file"
     )
-    assert free_id(table.definition.versions) == len(SCHEMA) + 300, "no id is given twice"
+    assert free_id(table.definition.versions) == len(SCHEMA) + 300, "no id is used twice"
     before = agreed(table)
     assert before.schema.names == SCHEMA.names and len(before) == 20 + 12
 
     seq = table.snapshot().seq
     table.alter(add={"again": "int64"}, beyond_hudi=True)
     assert table.scan("again is null").count() == 32 and table.scan("again = 599").count() == 0
-    table.upsert(one(7, again=7) + [{"id": "old 7", "p": "a", "v": 70, "note": "y", "again": 8}])
+    table.upsert(
+        new_row(7, again=7) + [{"id": "old 7", "p": "a", "v": 70, "note": "y", "again": 8}]
+    )
     assert sorted(table.scan("again > 6").to_arrow()["again"].to_pylist()) == [7, 8]
     assert table.scan("v < 20 and note = 'old note 8'").to_arrow()["id"].to_pylist() == ["old 8"]
     assert mdt.open(tmp_path / "t", as_of=seq).scan().to_arrow().equals(before)
@@ -92,16 +94,16 @@ def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_sta
     agreed(table, expected=before)
 
 
-def test_a_table_that_is_only_altered_lets_versions_go_by_itself():
-    table = made(MemoryStorage())
+def test_a_table_that_is_only_altered_removes_versions_automatically():
+    table = filled_table(MemoryStorage())
     for n in range(130):
         table.alter(**({"drop": ["x"]} if n % 2 else {"add": {"x": "int64"}}), beyond_hudi=True)
-    assert len(since(table)) < 100
+    assert len(version_seqs(table)) < 100
     assert table.check().ok
 
 
-def test_the_first_version_stays_for_it_is_that_of_the_properties():
-    table = made(MemoryStorage(), **{"mdt.services.auto": False})
+def test_the_first_version_is_kept_because_the_table_properties_refer_to_it():
+    table = filled_table(MemoryStorage(), **{"mdt.services.auto": False})
     table.alter(drop=["note"])
     table.alter(add={"x": "int64"}, beyond_hudi=True)
     rows = [{"id": f"old {n}", "p": "a", "v": n, "x": n} for n in range(20)]
@@ -109,29 +111,29 @@ def test_the_first_version_stays_for_it_is_that_of_the_properties():
         table.upsert(rows)
         table.compact()
         table.clean(retain_commits=1)
-    assert since(table) == [0, 3], "no file has the first one, and none the second"
+    assert version_seqs(table) == [0, 3], "no file has the first or the second version"
     assert table.check().ok
 
 
-def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_columns(
+def test_versions_of_tagged_states_are_kept_and_can_be_restored_with_their_columns(
     tmp_path,
 ):
-    table = made(tmp_path / "t", **{"mdt.services.auto": False})
+    table = filled_table(tmp_path / "t", **{"mdt.services.auto": False})
     table.alter(add={"x": "int32", "y": "string"})
-    table.upsert(one(1, x=5, y="of y"))
+    table.upsert(new_row(1, x=5, y="of y"))
     table.tag("then")
     for _ in range(2):
         table.alter(drop=["x"])
-        table.upsert(one(1, y=None))
+        table.upsert(new_row(1, y=None))
         table.alter(add={"x": "string"}, beyond_hudi=True)
-        table.upsert(one(1, y=None, x="text"))
+        table.upsert(new_row(1, y=None, x="text"))
     table.alter(drop=["y"])
     table.compact()
     for n in range(80):
-        table.upsert(one(2 + n % 2, x="z"))
+        table.upsert(new_row(2 + n % 2, x="z"))
         table.clean(retain_commits=1)
-    count = len(since(table))
-    assert count == 3, "of the loaded file, of the tag and of the newest state"
+    count = len(version_seqs(table))
+    assert count == 3, "the versions of the loaded file, of the tag and of the newest state"
     table.restore("then")
     assert table.scan("p = 'b'").to_arrow().select(["id", "x", "y"]).to_pylist() == [
         {"id": "new 1", "x": 5, "y": "of y"}
@@ -142,47 +144,47 @@ def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_co
 ID, FLAG = pa.field("id", pa.string()), pa.field("flag", pa.bool_())
 
 
-def version(began, ids, *columns):
-    return SchemaVersion(began, pa.schema(columns), pa.schema(columns), ids)
+def version(since, ids, *columns):
+    return SchemaVersion(since, pa.schema(columns), pa.schema(columns), ids)
 
 
-def test_what_versions_leave_behind_keeps_ids_and_names_apart():
+def test_removed_versions_leave_column_ids_and_statistics_names_unique():
     first = first_version(pa.schema([ID, FLAG]), pa.schema([ID, FLAG]))
     chain = (first, version(3, (0,), ID), version(5, (0, 2), ID, FLAG), version(7, (0,), ID))
     assert statistics_names(chain)[2]["flag"] == "flag@2.5"
-    left = remove_versions(chain, {0, 3})
-    check_succession(left, ("id",))
-    assert [one.since for one in left] == [5, 7] and statistics_names(left) == statistics_names(
-        chain
-    )[2:]
-    fresh = (*remove_versions(left, {5}), version(9, (0, 3), ID, FLAG))
-    check_succession(fresh, ("id",))
-    assert statistics_names(fresh)[-1]["flag"] == "flag@3.9", (
-        "flag and flag@2.5 were names of others"
+    remaining = remove_versions(chain, {0, 3})
+    check_succession(remaining, ("id",))
+    assert [kept.since for kept in remaining] == [5, 7] and statistics_names(
+        remaining
+    ) == statistics_names(chain)[2:]
+    extended = (*remove_versions(remaining, {5}), version(9, (0, 3), ID, FLAG))
+    check_succession(extended, ("id",))
+    assert statistics_names(extended)[-1]["flag"] == "flag@3.9", (
+        "flag and flag@2.5 were names of earlier columns"
     )
-    assert free_id(fresh[:1]) == 3
+    assert free_id(extended[:1]) == 3
     with pytest.raises(ValueError, match="used before"):
-        check_succession((*fresh[:1], version(9, (0, 2), ID, FLAG)), ("id",))
-    for wrong in ({7}, {4}):
+        check_succession((*extended[:1], version(9, (0, 2), ID, FLAG)), ("id",))
+    for invalid in ({7}, {4}):
         with pytest.raises(ValueError, match="does not exist or is the current one"):
-            remove_versions(chain, wrong)
+            remove_versions(chain, invalid)
 
 
 def record_of(table, **header):
-    """Return a record that follows the newest state."""
+    """Return a clean record that follows the newest state."""
     snapshot = table.metadata.newest()
-    told = {
+    defaults = {
         "action": "clean",
         "operation": "clean",
         "txn": "a" * 32,
         "instant": "20990101000000000",
         "begun_at": 1,
     }
-    return CommitRecord(snapshot.seq + 1, {**told, "seq": snapshot.seq + 1, **header}, {})
+    return CommitRecord(snapshot.seq + 1, {**defaults, "seq": snapshot.seq + 1, **header}, {})
 
 
-def test_a_version_of_a_live_file_and_the_newest_do_not_leave():
-    table = made(MemoryStorage())
+def test_removing_the_version_of_a_live_file_or_the_newest_version_raises():
+    table = filled_table(MemoryStorage())
     table.alter(add={"x": "int64"})
     snapshot = table.metadata.newest()
     for ended, why in (
@@ -194,8 +196,8 @@ def test_a_version_of_a_live_file_and_the_newest_do_not_leave():
             apply(snapshot, record_of(table, ended_versions=[ended]))
 
 
-def test_who_alters_begins_again_after_versions_have_left():
-    theirs = record_of(made(MemoryStorage()), ended_versions=[1])
+def test_an_alteration_conflicts_with_the_removal_of_versions():
+    theirs = record_of(filled_table(MemoryStorage()), ended_versions=[1])
     reasons = [
         check(Footprint("b" * 32, alters=alters), theirs, None, None) for alters in (True, False)
     ]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Adopted tables whose keys Hudi generates."""
+"""Adoption of tables with keys that Hudi generates."""
 
 import pyarrow as pa
 import pytest
@@ -22,11 +22,11 @@ TYPES, VERSIONS = ("COPY_ON_WRITE", "MERGE_ON_READ"), (6, 9)
 
 
 def other_table(table_type="MERGE_ON_READ", version=9):
-    """Return the table of another writer with generated keys, and its storage."""
+    """Return a table of another writer with generated keys, and its storage."""
     storage = MemoryStorage()
-    named = {"partition_by": ["city"], "table_type": table_type, "version": version}
-    made = mdt.create(storage, SCHEMA, ["id"], **named)
-    made.upsert(rows(["20240229120000123_0_0", "20240229120000123_0_1"], 1))
+    table_arguments = {"partition_by": ["city"], "table_type": table_type, "version": version}
+    created = mdt.create(storage, SCHEMA, ["id"], **table_arguments)
+    created.upsert(rows(["20240229120000123_0_0", "20240229120000123_0_1"], 1))
     change_properties(storage, "hoodie.table.", {}, without="recordkey.fields")
     storage.delete_many([info.path for info in storage.list(paths.PRIVATE)])
     return mdt.adopt(OtherWriter(storage)), storage
@@ -36,19 +36,19 @@ def rows(ids, v, city="Oslo"):
     return pa.table({"id": ids, "city": [city] * len(ids), "v": [v] * len(ids)})
 
 
-def of_other_reader(storage):
-    """Return the rows with their keys, as our reader of Hudi's tables merges them."""
+def rows_of_hudi_reader(storage):
+    """Return the rows with their keys, as our reader of plain Hudi tables merges them."""
     return rows_of_columns(mdt.open(HiddenMetadata(storage)))
 
 
 def rows_of_columns(table):
-    found = table.scan(columns=[KEY, *SCHEMA.names]).to_arrow()
-    return sorted(map(repr, found.to_pylist()))
+    rows_found = table.scan(columns=[KEY, *SCHEMA.names]).to_arrow()
+    return sorted(map(repr, rows_found.to_pylist()))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("table_type", TYPES)
-def test_rows_are_found_inserted_changed_and_deleted(table_type, version):
+def test_rows_with_generated_keys_can_be_read_inserted_updated_and_deleted(table_type, version):
     theirs, storage = other_table(table_type, version)
     assert mdt.open(storage).schema.names == SCHEMA.names
     ours = mdt.adopt(storage, indexes=["bitmap(v)"])
@@ -70,14 +70,14 @@ def test_rows_are_found_inserted_changed_and_deleted(table_type, version):
     [row] = ours.scan("id = 'm'").to_arrow().to_pylist()
     assert ours.get({KEY: row[KEY], "city": "Rome"}) == row
     ours.delete([{KEY: row[KEY], "city": "Rome"}])
-    assert of_other_reader(storage) == rows_of_columns(ours) and ours.scan().count() == 4
+    assert rows_of_hudi_reader(storage) == rows_of_columns(ours) and ours.scan().count() == 4
     ours.compact()
     ours.cluster(by=["v"])
     ours.clean()
-    assert of_other_reader(storage) == rows_of_columns(ours)
+    assert rows_of_hudi_reader(storage) == rows_of_columns(ours)
     assert ours.insert_overwrite(rows(["z"], 5)).inserted == 1
     assert len(ours.changes(since=1, mode="net").to_arrow()) == 4
-    assert of_other_reader(storage) == rows_of_columns(ours)
+    assert rows_of_hudi_reader(storage) == rows_of_columns(ours)
     assert rows_of(theirs.anew()) == rows_of(ours)
     assert ours.check().ok
 
@@ -97,7 +97,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("table_type", TYPES)
 @settings(max_examples=15)
 @given(steps=STEPS)
-def test_writers_that_take_turns_see_each_others_rows(table_type, version, steps):
+def test_writers_that_take_turns_see_the_rows_of_each_other(table_type, version, steps):
     theirs, storage = other_table(table_type, version)
     ours = mdt.adopt(storage)
     expected = [("20240229120000123_0_0", "Oslo", 1), ("20240229120000123_0_1", "Oslo", 1)]
@@ -115,9 +115,9 @@ def test_writers_that_take_turns_see_each_others_rows(table_type, version, steps
             expected = [row for row in expected if row[2] != value]
         else:
             ours.compact()
-        found = ours.scan(columns=SCHEMA.names).to_arrow().to_pylist()
-        assert sorted(tuple(row.values()) for row in found) == sorted(expected)
-        assert of_other_reader(storage) == rows_of_columns(ours)
+        rows_found = ours.scan(columns=SCHEMA.names).to_arrow().to_pylist()
+        assert sorted(tuple(row.values()) for row in rows_found) == sorted(expected)
+        assert rows_of_hudi_reader(storage) == rows_of_columns(ours)
     assert ours.check().ok
 
 
@@ -130,18 +130,18 @@ def test_operations_that_need_keys_are_refused_without_them():
     merge = ours.merge(new, on=["id"]).when_not_matched()
     refused(f"the source lacks {KEY}", merge.insert, "*")
     refused(f"needs a value for the column '{KEY}'", merge.insert, {"v": "source.v"})
-    said = f"cannot have the format Delta: column '{KEY}' has keys that Hudi generates"
-    refused(said, ours.alter, formats=["hudi", "delta"])
-    refused(said, ours.alter, formats=["hudi", "delta"], add={"w": "int64"}, rewrite=True)
+    message = f"cannot have the format Delta: column '{KEY}' has keys that Hudi generates"
+    refused(message, ours.alter, formats=["hudi", "delta"])
+    refused(message, ours.alter, formats=["hudi", "delta"], add={"w": "int64"}, rewrite=True)
     mdt.release(storage)
-    refused(said, mdt.adopt, storage, formats=["hudi", "delta"])
+    refused(message, mdt.adopt, storage, formats=["hudi", "delta"])
     assert not storage.list("_delta_log")
     own = pa.schema({KEY: pa.string(), "v": pa.int64()})
     refused("creates no tables", mdt.create, MemoryStorage(), own, [KEY], kind=Unsupported)
     refused("reserved for Hudi", mdt.create, MemoryStorage(), own, ["v"])
 
 
-def test_columns_are_added_by_both_writers():
+def test_both_writers_can_add_columns():
     theirs, storage = other_table()
     ours = mdt.adopt(storage)
     theirs.alter(add={"note": "string"})
@@ -156,7 +156,7 @@ def test_columns_are_added_by_both_writers():
     assert ours.check().ok
 
 
-def test_rows_are_restored_after_a_cleaning():
+def test_a_tagged_state_with_generated_keys_can_be_restored_after_a_cleaning():
     _, storage = other_table()
     ours = mdt.adopt(storage)
     before = rows_of_columns(ours)
@@ -166,4 +166,4 @@ def test_rows_are_restored_after_a_cleaning():
     ours.compact()
     ours.clean(retain_commits=1)
     ours.restore("before")
-    assert rows_of_columns(ours) == before == of_other_reader(storage)
+    assert rows_of_columns(ours) == before == rows_of_hudi_reader(storage)

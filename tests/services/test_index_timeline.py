@@ -1,6 +1,4 @@
-"""What Hudi's timeline shows of the building of indexes, and that its readers see the same rows at
-every moment of it.
-"""
+"""Index builds on Hudi's timeline. Hudi's readers see the same rows at every step of a build."""
 
 from io import BytesIO
 
@@ -21,79 +19,81 @@ from mdt.stores.storage import MemoryStorage
 SPEC = "bitmap/1(fare)"
 
 
-def states(storage):
-    """Return the states of each ``indexing`` instant."""
+def instant_states(storage):
+    """Return the states of each ``indexing`` instant, by time."""
     layout = layout_of(mdt.open(storage).definition)
-    found = {}
+    states_by_time = {}
     for info in storage.list_dir(paths.HUDI):
         instant = layout.instant_at(info.path)
         if instant is not None and instant.action == "indexing":
-            found.setdefault(instant.time, []).append(instant.state)
-    return {time: sorted(of) for time, of in found.items()}
+            states_by_time.setdefault(instant.time, []).append(instant.state)
+    return {time: sorted(names) for time, names in states_by_time.items()}
 
 
-def seen(storage):
-    """Return the states of all plans; hudi-rs must see the rows, and nothing be wrong."""
+def checked_states(storage):
+    """Return the states of all plans. Assert that hudi-rs sees the rows and that check is clean."""
     assert ours(storage) == BASE_STATE == theirs(storage)
     assert_clean(storage)
-    return list(states(storage).values())
+    return list(instant_states(storage).values())
 
 
 ALL, PENDING = ["completed", "inflight", "requested"], ["inflight", "requested"]
 
 
-def test_a_build_is_requested_with_its_plan_and_completed_when_all_files_are_covered(
+def test_a_build_is_requested_with_its_plan_and_completed_once_all_files_are_covered(
     monkeypatch,
 ):
     monkeypatch.setattr(index_builder, "INDEX_COMMIT_ROWS", 1)
     storage = filled(MOR, "record")
     table = mdt.open(storage)
-    assert seen(storage) == []
+    assert checked_states(storage) == []
     table.create_index("bitmap(fare)", mode="async")
-    assert seen(storage) == [PENDING]
-    (time,) = states(storage)
+    assert checked_states(storage) == [PENDING]
+    (time,) = instant_states(storage)
     (plan,) = fastavro.reader(BytesIO(storage.read(f".hoodie/{time}.indexing.requested")))
     (part,) = plan["indexPartitionInfos"]
     assert (part["metadataPartitionPath"], part["indexUptoInstant"]) == (SPEC, time)
     driver = index_builder.IndexBuild(table.metadata, table.options)
-    moments = []
+    states_after_commits = []
     while run(table.metadata, driver).record is not None:
-        moments.append(seen(storage))
+        states_after_commits.append(checked_states(storage))
     assert (
-        len(moments) > 1
-        and moments[:-1] == [[PENDING]] * (len(moments) - 1)
-        and moments[-1] == [ALL]
+        len(states_after_commits) > 1
+        and states_after_commits[:-1] == [[PENDING]] * (len(states_after_commits) - 1)
+        and states_after_commits[-1] == [ALL]
     )
-    (told,) = fastavro.reader(BytesIO(storage.read(f".hoodie/{time}.indexing")))
-    assert told["indexPartitionInfos"] == plan["indexPartitionInfos"]
+    (completed,) = fastavro.reader(BytesIO(storage.read(f".hoodie/{time}.indexing")))
+    assert completed["indexPartitionInfos"] == plan["indexPartitionInfos"]
 
 
-def planned():
+def table_with_plan():
     storage = filled(MOR, "record")
     mdt.open(storage).create_index("bitmap(fare)", mode="async")
     return storage
 
 
-def test_who_comes_after_a_builder_that_died_completes_its_plan():
-    for where, survivor in survivors(planned, lambda storage: mdt.open(storage).build_indexes()):
+def test_the_next_builder_completes_the_plan_of_a_crashed_builder():
+    for where, survivor in survivors(
+        table_with_plan, lambda storage: mdt.open(storage).build_indexes()
+    ):
         count("crash points of builds that Hudi is told of")
         assert ours(survivor) == BASE_STATE == theirs(survivor), where
         mdt.open(later(survivor)).build_indexes()
-        assert seen(survivor) == [ALL], where
+        assert checked_states(survivor) == [ALL], where
         assert not open_plans(mdt.open(survivor).metadata, mdt.open(survivor).snapshot())
 
 
-def test_an_index_that_is_dropped_before_it_was_built_leaves_no_plan():
+def test_dropping_all_indexes_of_a_plan_before_their_build_removes_the_plan():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     table.create_index(["bitmap(fare)", "bloom(id)"], mode="async")
     table.drop_index("bloom(id)")
-    assert seen(storage) == [PENDING]
+    assert checked_states(storage) == [PENDING]
     table.drop_index("bitmap(fare)")
-    assert seen(storage) == []
+    assert checked_states(storage) == []
 
 
-def test_since_version_8_builds_and_restores_leave_nothing_that_hudi_does_not_archive():
+def test_in_version_9_builds_and_restores_leave_no_instants_that_hudi_does_not_archive():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     table.create_index("bitmap(fare)", mode="async")
@@ -109,41 +109,43 @@ def test_since_version_8_builds_and_restores_leave_nothing_that_hudi_does_not_ar
     assert_clean(storage)
 
 
-def test_of_two_indexes_of_a_plan_both_must_be_built():
+def test_a_plan_is_completed_after_all_of_its_indexes_are_built():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     table.create_index(["bitmap(fare)", "bloom(id)"], mode="async")
     table.build_indexes("bitmap(fare)")
-    assert seen(storage) == [PENDING]
+    assert checked_states(storage) == [PENDING]
     table.build_indexes()
-    assert seen(storage) == [ALL]
+    assert checked_states(storage) == [ALL]
     table.rebuild_index("bloom(id)")
-    assert seen(storage) == [ALL, ALL]
+    assert checked_states(storage) == [ALL, ALL]
 
 
-def test_of_an_empty_table_there_is_nothing_to_build_and_a_plan_whose_files_went_ends():
+def test_an_empty_table_has_no_plan_and_a_plan_of_deleted_files_is_completed():
     storage = MemoryStorage()
     table = make(storage, MOR, "record")
     table.create_index("bitmap(fare)", mode="async")
-    assert states(storage) == {}, "the first write of Hudi fails beside an index build alone"
+    assert instant_states(storage) == {}, (
+        "Hudi's first write would fail if an index build were the only instant"
+    )
     table.upsert(rows(range(3), 1, 1.0))
     table.create_index("bloom(id)", mode="async")
     table.delete(rows(range(3), 2, 0.0))
     table.compact()
     table.build_indexes()
-    assert list(states(storage).values()) == [ALL]
+    assert list(instant_states(storage).values()) == [ALL]
     assert_clean(storage)
 
 
-def test_an_index_that_cannot_be_built_stays_planned(monkeypatch):
+def test_the_plan_of_an_index_that_cannot_be_built_stays_pending(monkeypatch):
     storage = filled(MOR, "record")
-    monkeypatch.setattr(index_builder, "summaries_of", lambda *given: {})
+    monkeypatch.setattr(index_builder, "summaries_of", lambda *args: {})
     with pytest.raises(mdt.Unsupported, match="could not be made"):
         mdt.open(storage).create_index("bitmap(fare)")
-    assert seen(storage) == [PENDING]
+    assert checked_states(storage) == [PENDING]
 
 
-def test_a_plan_that_is_damaged_on_the_timeline_is_written_again():
+def test_repair_restores_the_instants_of_a_plan_deleted_from_the_timeline():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     table.create_index("bitmap(fare)")
@@ -151,4 +153,4 @@ def test_a_plan_that_is_damaged_on_the_timeline_is_written_again():
         if ".indexing" in info.path:
             storage.delete(info.path)
     assert len(table.check().problems) == 3
-    assert table.repair().ok and seen(storage) == [ALL]
+    assert table.repair().ok and checked_states(storage) == [ALL]

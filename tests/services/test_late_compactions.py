@@ -1,4 +1,4 @@
-"""A compaction of another writer that completes after later log files were imported, in version 6."""
+"""In version 6, a compaction of another writer that completes after later log files are imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS = {"mdt.services.auto": "false"}
 
 
 def new_paths(storage, older):
-    """Return the paths of what ``storage`` has and ``older`` has not, outside of private folders."""
+    """Return the paths in ``storage`` that ``older`` lacks, except those of private folders."""
     paths = {info.path for info in storage.list("")} - {info.path for info in older.list("")}
     return sorted(p for p in paths if not p.startswith((".hoodie/.mdt", ".hoodie/.aaa")))
 
@@ -41,7 +41,7 @@ def move_log_files(storage, before, instant):
 
 def late_compaction(storage):
     """Create a table in which a compaction of the other writer completes after its later log files
-    were imported. Return our table, that of the other writer, and the instant of the compaction.
+    were imported. Return our table, the table of the other writer, and the instant of the compaction.
     """
     theirs = other_table(storage, "MERGE_ON_READ", 6, options=OPTIONS, key_index="bloom")
     theirs.upsert(batch(list(range(10)), 1))
@@ -72,13 +72,13 @@ def late_compaction(storage):
 
 
 def log_instants(storage, older):
-    """Return the instants in the names of the log files that ``older`` has not."""
+    """Return the instants in the names of the log files that ``older`` lacks."""
     names = [path.rpartition("/")[2] for path in new_paths(storage, older)]
     logs = [parse_log(name, ANY_LOG) for name in names]
     return {log.instant for log in logs if log is not None}
 
 
-def test_our_next_log_file_belongs_to_the_base_file_of_the_compaction():
+def test_the_next_log_file_of_mdt_belongs_to_the_base_file_of_the_compaction():
     storage = MemoryStorage()
     ours, _, instant = late_compaction(storage)
     before = storage.copy()
@@ -88,7 +88,7 @@ def test_our_next_log_file_belongs_to_the_base_file_of_the_compaction():
     assert ours.check().ok
 
 
-def test_check_reports_a_log_file_of_the_slice_before_until_a_compaction(monkeypatch):
+def test_check_reports_a_log_file_of_the_previous_slice_until_a_compaction(monkeypatch):
     storage = MemoryStorage()
     ours, theirs, instant = late_compaction(storage)
     before = storage.copy()

@@ -1,5 +1,5 @@
-"""Log files that become one log file: rows, changes and every reader see the same, and what deletes
-need stays.
+"""Log compaction: small log files are merged into one. Rows, changes and every reader see the same,
+and log files that deletes need are kept.
 """
 
 import random
@@ -29,15 +29,15 @@ def every_group_is_large(monkeypatch):
 
 
 def rows(ids, x=0.0):
-    notes = [f"{i * 2654435761 % 2**40:010x}" for i in ids]  # which no encoding makes small
+    notes = [f"{i * 2654435761 % 2**40:010x}" for i in ids]  # no encoding makes these small
     return pa.table(
         [pa.array(ids, pa.int64()), pa.array([int(x)] * len(ids)), [x] * len(ids), notes],
         schema=SCHEMA,
     )
 
 
-def loaded(path, **options):
-    given = {"mdt.durable": False, "mdt.compact.log.files": 4, **options}
+def loaded_table(path, **options):
+    settings = {"mdt.durable": False, "mdt.compact.log.files": 4, **options}
     table = mdt.create(
         path,
         SCHEMA,
@@ -45,13 +45,13 @@ def loaded(path, **options):
         table_type="MERGE_ON_READ",
         key_index="record",
         ordering="ts",
-        options=given,
+        options=settings,
     )
     table.bulk_insert(rows(range(LOADED)))
     return table
 
 
-def logs(table):
+def count_log_files(table):
     return len(table.files()) - 1
 
 
@@ -59,7 +59,7 @@ def operations(table):
     return Counter(table.history()["operation"].to_pylist())
 
 
-def join(table):
+def merge_log_files(table):
     names = table.snapshot().file_groups.names([0])
     return (
         run(table.metadata, LogCompaction(table.metadata, table.options, names=names)).record
@@ -68,8 +68,8 @@ def join(table):
 
 
 @pytest.mark.parametrize("positions", [False, True])
-def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(tmp_path, positions):
-    table = loaded(tmp_path / "t", **{"mdt.write.record.positions": positions})
+def test_log_files_of_a_large_group_are_merged_and_every_reader_sees_the_same(tmp_path, positions):
+    table = loaded_table(tmp_path / "t", **{"mdt.write.record.positions": positions})
     [base] = [file["name"] for file in table.files().to_pylist()]
     expected = dict.fromkeys(range(LOADED), 0.0)
     rng = np.random.default_rng(5)
@@ -77,34 +77,39 @@ def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(tm
         ids = sorted({*rng.choice(LOADED, 4, replace=False).tolist(), LOADED + number // 2})
         assert table.upsert(rows(ids, float(number))).warnings == ()
         expected |= dict.fromkeys(ids, float(number))
-    assert base in {file["name"] for file in table.files().to_pylist()} and logs(table) <= 4
+    assert (
+        base in {file["name"] for file in table.files().to_pylist()} and count_log_files(table) <= 4
+    )
     assert operations(table)["log_compact"] >= 3 and operations(table)["compact"] == 0
-    found = agreed(table)
-    assert dict(zip(found["id"].to_pylist(), found["x"].to_pylist(), strict=True)) == expected
+    rows_found = agreed(table)
+    assert (
+        dict(zip(rows_found["id"].to_pylist(), rows_found["x"].to_pylist(), strict=True))
+        == expected
+    )
     table.clean(retain_commits=1)
-    agreed(table, expected=found)
+    agreed(table, expected=rows_found)
     assert table.upsert(rows(range(LOADED), 99.0)).updated == LOADED
     table.compact()
     assert table.check().ok
 
 
-def test_rows_that_a_log_compaction_moves_are_no_changes(tmp_path):
-    table = loaded(tmp_path / "t", **{"mdt.services.auto": False})
+def test_rows_moved_by_a_log_compaction_are_not_reported_as_changes(tmp_path):
+    table = loaded_table(tmp_path / "t", **{"mdt.services.auto": False})
     for number in range(1, 5):
         table.upsert(rows([number, 7], float(number)))
     before = table.snapshot().seq
     times = table.scan(columns=["id", "_hoodie_commit_time"]).to_arrow()
-    assert join(table) and logs(table) == 1
+    assert merge_log_files(table) and count_log_files(table) == 1
     assert len(pa.table(table.changes(before, mode="all"))) == 0
     assert len(pa.table(table.changes(1, mode="all"))) == 16
     assert bag(table.scan(columns=["id", "_hoodie_commit_time"]).to_arrow()) == bag(times)
     assert bag(table.scan(as_of=before).to_arrow()) == bag(table.scan().to_arrow())
 
 
-def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dead_rows(
+def test_log_files_with_deletes_are_not_merged_nor_earlier_ones_with_deleted_rows(
     tmp_path,
 ):
-    table = loaded(tmp_path / "t", **{"mdt.services.auto": False})
+    table = loaded_table(tmp_path / "t", **{"mdt.services.auto": False})
     table.upsert(rows([1], 1.0))
     table.upsert(rows([2], 2.0))
     table.upsert(rows([3], 3.0))
@@ -113,48 +118,48 @@ def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dea
     table.upsert(rows([4, 5], 5.0))
     snapshot = table.snapshot()
     assert [snapshot.segment(number).seq for number in files_to_merge(snapshot, 0, 2)] == [4, 6, 7]
-    assert join(table) and logs(table) == 4
+    assert merge_log_files(table) and count_log_files(table) == 4
     agreed(table)
     table.upsert(rows([2], 1.0))
-    assert logs(table) == 0, (
-        "a key that returns to a table with an ordering field ends the file slice"
+    assert count_log_files(table) == 0, (
+        "inserting a deleted key in a table with an ordering field starts a new file slice"
     )
     agreed(table)
     assert table.get([2])["x"].to_pylist() == [1.0] and table.check().ok
 
 
-def test_log_files_without_live_rows_go_with_the_others(tmp_path):
-    table = loaded(tmp_path / "t")
+def test_log_files_without_live_rows_are_merged_with_the_others(tmp_path):
+    table = loaded_table(tmp_path / "t")
     for number in range(1, 21):
         table.upsert(rows([1, 2, 3], float(number)))
-        assert logs(table) <= 4
+        assert count_log_files(table) <= 4
     assert operations(table)["compact"] == 0 and table.check().ok
     agreed(table)
 
 
-def test_a_group_is_compacted_when_log_files_are_a_fifth_of_it(tmp_path):
-    table = loaded(tmp_path / "t")
+def test_a_group_is_compacted_when_its_log_files_grow_large(tmp_path):
+    table = loaded_table(tmp_path / "t")
     for number in range(1, 13):
         table.upsert(rows(range(1_000 * number, 1_000 * number + 1_000), float(number)))
     assert operations(table)["compact"] >= 1 and table.check().ok
 
 
-def test_a_group_is_compacted_earlier_when_its_commits_have_paid_for_that(tmp_path, monkeypatch):
+def test_a_group_is_compacted_earlier_when_its_commits_wrote_enough_bytes(tmp_path, monkeypatch):
     for part in (8, 80):
-        table = loaded(tmp_path / str(part))
+        table = loaded_table(tmp_path / str(part))
         monkeypatch.setattr(
             small_files, "PAID_BYTES", sum(table.files()["size"].to_pylist()) // part
         )
         for number in range(1, 16):
             table.upsert(rows(range(100 * number, 100 * number + 100), float(number)))
-        assert operations(table)["compact"] == (part == 8), "a fourteenth of the rows is dead"
+        assert operations(table)["compact"] == (part == 8), "a fourteenth of the rows is deleted"
         assert table.check().ok
 
 
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60))]
 )
-def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed, tmp_path):
+def test_random_histories_with_log_compactions_equal_a_dictionary(seed, tmp_path):
     draw = random.Random(seed)
     ordering = draw.choice(["ts", None])
     options = {
@@ -175,26 +180,28 @@ def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed
     model = {}
     for step in range(30):
         ids = draw.sample(range(8), draw.randint(1, 3))
-        what = draw.choices(["upsert", "delete", "join", "clean"], [6, 2, 3, 1])[0]
-        if what == "upsert":
+        action = draw.choices(["upsert", "delete", "join", "clean"], [6, 2, 3, 1])[0]
+        if action == "upsert":
             ts = draw.randint(0, 5)
             table.upsert(pa.table([ids, [ts] * len(ids), [float(step)] * len(ids)], schema=BARE))
-            fresh = {id: (ts, float(step)) for id in ids}
+            written = {id: (ts, float(step)) for id in ids}
             model |= {
                 id: row
-                for id, row in fresh.items()
+                for id, row in written.items()
                 if ordering is None or id not in model or model[id][0] <= ts
             }
-        elif what == "delete":
+        elif action == "delete":
             table.delete({"id": ids})
             model = {id: row for id, row in model.items() if id not in ids}
-        elif what == "join":
+        elif action == "join":
             count("log compactions in random histories", compact_logs(table).record is not None)
         else:
             table.clean(retain_commits=draw.randint(1, 4))
         expected = pa.table(
             [[*model], *([row[n] for row in model.values()] for n in range(2))], schema=BARE
         )
-        assert bag(table.scan().to_arrow()) == bag(expected), f"step {step}: {what} {ids}"
-        assert bag(hudi_table(tmp_path / "t", BARE)) == bag(expected), f"step {step}: {what} {ids}"
+        assert bag(table.scan().to_arrow()) == bag(expected), f"step {step}: {action} {ids}"
+        assert bag(hudi_table(tmp_path / "t", BARE)) == bag(expected), (
+            f"step {step}: {action} {ids}"
+        )
     assert table.check().ok

@@ -1,4 +1,4 @@
-"""A table at a glance: what the text says, and what is drawn."""
+"""``t.show()``: the text summary and the drawing of a table."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -35,7 +35,7 @@ def rows(count, first=0):
     )
 
 
-def filled(**more):
+def filled_table(**more):
     table = mdt.create(
         MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options={**OPTIONS, **more}
     )
@@ -46,35 +46,37 @@ def filled(**more):
 
 def rectangles(picture):
     return [
-        one for one in ElementTree.fromstring(picture).iter(f"{SVG}rect") if one.get("stroke-width")
+        shape
+        for shape in ElementTree.fromstring(picture).iter(f"{SVG}rect")
+        if shape.get("stroke-width")
     ]
 
 
 def texts(picture):
-    return [str(one.text) for one in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+    return [str(text.text) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
 
 
-def test_the_text_counts_commits_groups_logs_dead_rows_and_indexes():
-    table = filled()
+def test_the_text_shows_commits_file_groups_log_files_deleted_rows_and_indexes():
+    table = filled_table()
     table.create_index("bitmap(city)")
     table.upsert(rows(100, 50))
     table.tag("good")
-    shown = str(table.show(commits=4)).splitlines()
-    found = table.show().summary
-    assert (found.rows, found.dead, found.log_files) == (6_000, 100, 1)
-    assert found.files == found.groups + 1 == len(table.files())
-    assert sum(found.group_sizes.values()) == found.groups
-    assert found.bytes == sum(table.files()["size"].to_pylist()) > found.log_bytes > 0
-    marks = {line.split()[0]: line.split()[1] for line in shown if "■" in line}
+    lines = str(table.show(commits=4)).splitlines()
+    summary = table.show().summary
+    assert (summary.rows, summary.dead, summary.log_files) == (6_000, 100, 1)
+    assert summary.files == summary.groups + 1 == len(table.files())
+    assert sum(summary.group_sizes.values()) == summary.groups
+    assert summary.bytes == sum(table.files()["size"].to_pylist()) > summary.log_bytes > 0
+    marks = {line.split()[0]: line.split()[1] for line in lines if "■" in line}
     assert marks["upsert"] == "··■·" and marks["tag"] == "···■"
-    assert f"readable: states 0 to {found.seq}; tags: good (commit {found.seq - 1})" in shown
-    assert "indexes: bitmap(city) 100%" in shown
+    assert f"readable: states 0 to {summary.seq}; tags: good (commit {summary.seq - 1})" in lines
+    assert "indexes: bitmap(city) 100%" in lines
     assert len(table.show(commits=4).summary.commits) == 4
-    assert repr(table.show()) == f"<mdt picture of {table.definition.name}, commit {found.seq}>"
+    assert repr(table.show()) == f"<mdt picture of {table.definition.name}, commit {summary.seq}>"
 
 
-def test_what_is_due_is_told_until_it_is_done():
-    table = filled(**{"mdt.compact.log.files": 2, "mdt.clean.retain.commits": 1})
+def test_due_services_are_listed_until_they_have_run():
+    table = filled_table(**{"mdt.compact.log.files": 2, "mdt.clean.retain.commits": 1})
     assert table.show().summary.due == ()
     for first in range(16):
         table.upsert(rows(10, first))
@@ -88,8 +90,8 @@ def test_what_is_due_is_told_until_it_is_done():
     assert table.show().summary.due == ()
 
 
-def test_files_are_drawn_before_and_after_the_newest_clustering():
-    table = filled()
+def test_files_are_drawn_as_before_and_after_the_newest_clustering():
+    table = filled_table()
     assert len(rectangles(table.show(["a", "b"]).svg())) == len(table.files())
     before = len(table.files())
     table.cluster(["a", "b"], curve="hilbert")
@@ -108,16 +110,16 @@ def test_files_are_drawn_before_and_after_the_newest_clustering():
     ) + len(table.files())
 
 
-def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least():
-    table = filled()
-    found = table.show().layout
-    assert found is not None and found.columns[0] == "id"
+def test_by_default_files_are_drawn_over_the_two_columns_with_the_least_overlap():
+    table = filled_table()
+    layout = table.show().layout
+    assert layout is not None and layout.columns[0] == "id"
     table.cluster(["a", "b"], curve="zorder")
-    found = table.show().layout
-    assert found is not None and set(found.columns) == {"a", "b"}
+    layout = table.show().layout
+    assert layout is not None and set(layout.columns) == {"a", "b"}
 
 
-def test_axes_of_numbers_and_times_are_linear_and_those_of_texts_are_marked():
+def test_axes_of_numbers_and_times_are_linear_and_axes_of_texts_are_not_to_scale():
     at = pa.field("at", pa.timestamp("us", "UTC"))
     table = mdt.create(MemoryStorage(), columns("id int64, city string").append(at), ["id"])
     start = datetime(2026, 1, 1, tzinfo=UTC)
@@ -126,13 +128,13 @@ def test_axes_of_numbers_and_times_are_linear_and_those_of_texts_are_marked():
         table.bulk_insert(
             [{"id": day, "at": start + timedelta(days=day), "city": f"c{day}"} for day in days]
         )
-    found = table.show(["id", "at"]).layout
-    assert found is not None
-    identifiers, times = found.axes
+    layout = table.show(["id", "at"]).layout
+    assert layout is not None
+    identifiers, times = layout.axes
     assert identifiers.is_linear and times.is_linear
     assert list(identifiers.labels.values()) == ["0", "33.3", "66.7", "100"]
     assert [times.labels[0.0], times.labels[1.0]] == ["2026-01-01", "2026-04-11"]
-    (state,) = found.states
+    (state,) = layout.states
     assert np.allclose(np.sort(state.low[0]), [0, 0.9])
     assert np.allclose(np.sort(state.high[1]), [0.1, 1])
     picture = table.show(["id", "city"])
@@ -154,13 +156,13 @@ def test_axes_of_numbers_and_times_are_linear_and_those_of_texts_are_marked():
         ([], False, []),
     ],
 )
-def test_labels_of_axes_are_short_and_true(values, is_linear, labels):
+def test_labels_of_axes_are_short_and_correct(values, is_linear, labels):
     array = pa.array(values) if values else pa.array([], "string")
-    place, axis = file_map._scale(encode(array), array.type)
-    assert axis.is_linear == is_linear and len(place) == len(values)
-    shown = list(axis.labels.values())
-    assert shown == labels or [shown[0], shown[-1]] == labels
-    assert all(0 <= position <= 1 for position in [*place, *axis.labels])
+    positions, axis = file_map._scale(encode(array), array.type)
+    assert axis.is_linear == is_linear and len(positions) == len(values)
+    texts_shown = list(axis.labels.values())
+    assert texts_shown == labels or [texts_shown[0], texts_shown[-1]] == labels
+    assert all(0 <= position <= 1 for position in [*positions, *axis.labels])
 
 
 def test_the_timeline_has_times_and_a_legend_and_its_labels_do_not_overlap():
@@ -183,17 +185,17 @@ def test_the_timeline_has_times_and_a_legend_and_its_labels_do_not_overlap():
     assert sum(word.startswith("2023-11-14 ") for word in words) == 5
 
 
-def test_of_very_many_files_some_are_drawn_and_that_is_told(
+def test_of_many_files_only_a_sample_is_drawn_and_a_note_is_shown(
     monkeypatch,
 ):
     monkeypatch.setattr(file_map, "FILES_DRAWN_MAX", 3)
-    table = filled()
-    found = table.show(["id", "a"])
-    assert found.layout is not None and len(found.layout.states[0].is_log) <= 3
-    assert any("of them shown" in text for text in texts(found.svg()))
+    table = filled_table()
+    picture = table.show(["id", "a"])
+    assert picture.layout is not None and len(picture.layout.states[0].is_log) <= 3
+    assert any("of them shown" in text for text in texts(picture.svg()))
 
 
-def test_names_and_values_are_text_in_every_picture():
+def test_names_and_values_are_escaped_in_every_picture():
     table = mdt.create(MemoryStorage(), columns("k string, v string"), ["k"])
     table.upsert([{"k": "<script>", "v": '"&x"'}])
     table.tag("<i>")
@@ -202,7 +204,7 @@ def test_names_and_values_are_text_in_every_picture():
     assert {"<script>", '"&x"', "<i>"} < set(texts(table.show().svg()))
 
 
-def test_an_empty_table_and_one_of_a_single_column_have_a_timeline_only():
+def test_a_table_without_rows_or_with_one_column_is_shown_as_a_timeline_only():
     empty = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     single = mdt.create(MemoryStorage(), columns("id int64"), ["id"])
     single.upsert([{"id": 1}])
@@ -212,17 +214,17 @@ def test_an_empty_table_and_one_of_a_single_column_have_a_timeline_only():
         assert "due: nothing" in str(picture)
 
 
-def test_columns_that_are_older_than_some_files_and_nulls_are_drawn_as_unknown():
-    table = filled()
+def test_files_with_nulls_or_without_a_column_can_be_drawn():
+    table = filled_table()
     table.alter(add={"c": "int64"})
     assert table.show(["a", "c"]).layout is not None
     table.upsert([{"id": 1, "a": None, "b": None, "city": None, "c": None}])
-    found = table.show(["a", "c"], before=1).layout
-    assert found is not None and len(found.states) == 2
+    layout = table.show(["a", "c"], before=1).layout
+    assert layout is not None and len(layout.states) == 2
 
 
-def test_columns_that_cannot_be_drawn_and_states_that_cannot_be_read_are_refused():
-    table = filled()
+def test_showing_invalid_columns_or_unreadable_states_is_refused():
+    table = filled_table()
     for names in (["a"], ["a", "a"], ["a", "none"], ["a", "b", "id"]):
         with pytest.raises(Invalid, match="two columns"):
             table.show(names)

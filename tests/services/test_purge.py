@@ -1,6 +1,4 @@
-"""Purge: after it, no byte of a row that is not live stands anywhere in the directory of a
-table.
-"""
+"""Purge: afterwards no file in the directory of a table contains a byte of a row that is not live."""
 
 import re
 from contextlib import suppress
@@ -28,60 +26,60 @@ OPTIONS = {
 
 
 def rows(ids, ts):
-    """Return rows every value of which tells who it is of: number and ts."""
-    n = list(ids)
-    times = [7_000_000_000_000_000 + 1000 * i + ts for i in n]
+    """Return rows whose values each identify their row and version: number and ts."""
+    numbers = list(ids)
+    times = [7_000_000_000_000_000 + 1000 * i + ts for i in numbers]
     return pa.table(
         [
-            [f"key<{i:04d}>" for i in n],
-            [f"c{i % 2}" for i in n],
+            [f"key<{i:04d}>" for i in numbers],
+            [f"c{i % 2}" for i in numbers],
             times,
-            [f"name<{i:04d}.{ts}>" for i in n],
-            [f"word{i:04d}x{ts}y here" for i in n],
+            [f"name<{i:04d}.{ts}>" for i in numbers],
+            [f"word{i:04d}x{ts}y here" for i in numbers],
         ],
         schema=SCHEMA,
     )
 
 
 def traces(i, ts, *, key):
-    """Return the bytes that a row of :func:`rows` may leave; those of its key only if that is gone,
-    too.
+    """Return the byte strings that a row of :func:`rows` may leave. With ``key`` these include the
+    record key.
     """
     time = 7_000_000_000_000_000 + 1000 * i + ts
-    found = [f"name<{i:04d}.{ts}>".encode(), f"word{i:04d}x{ts}y".encode()]
-    found += [
+    patterns = [f"name<{i:04d}.{ts}>".encode(), f"word{i:04d}x{ts}y".encode()]
+    patterns += [
         time.to_bytes(8, "little"),
         time.to_bytes(8, "big"),
         ((1 << 63) + time).to_bytes(8, "big"),
         ((1 << 63) + time).to_bytes(8, "little"),
     ]
-    return found + ([f"key<{i:04d}>".encode()] if key else [])
+    return patterns + ([f"key<{i:04d}>".encode()] if key else [])
 
 
-def everything(storage):
+def all_objects(storage):
     return {info.path: MemoryStorage.read(storage, info.path) for info in storage.list("")}
 
 
-def holding(storage, wanted):
-    """Return which of ``wanted`` stands where."""
-    objects = everything(storage)
+def find_bytes(storage, patterns):
+    """Return, for each of ``patterns`` that is found, the path of an object that contains it."""
+    objects = all_objects(storage)
     return {
-        one: path
-        for one in wanted
+        pattern: path
+        for pattern in patterns
         for path, data in objects.items()
-        if one in data or one in path.encode()
+        if pattern in data or pattern in path.encode()
     }
 
 
-def hashes_left(table, ids):
-    """Return the objects in which the hash of a key stands."""
+def paths_with_hashes(table, ids):
+    """Return the paths of the objects that contain the hash of a key."""
     hashed = table.definition.key_hash.hash(pa.array([f"key<{i:04d}>" for i in ids])).hi
-    wanted = [int(one).to_bytes(8, "little") for one in np.asarray(hashed).tolist()]
-    return sorted(set(holding(table.storage, wanted).values()))
+    patterns = [int(value).to_bytes(8, "little") for value in np.asarray(hashed).tolist()]
+    return sorted(set(find_bytes(table.storage, patterns).values()))
 
 
-def lived(table_type, key_index):
-    """Return a table with a history, and its live rows: number -> ts."""
+def table_with_history(table_type, key_index):
+    """Return a table with a history, and its live rows as a dict of number to ts."""
     storage = MemoryStorage()
     table = mdt.create(
         storage,
@@ -114,7 +112,7 @@ def lived(table_type, key_index):
     live.update(dict.fromkeys(range(400), 1))
     write(range(390, 450), 2)
     delete(range(40))
-    table.compact()  # what was deleted here is not to be seen in the files any more, but in key parts and shared objects
+    table.compact()  # rows deleted here are no longer in data files, but in key parts and shared objects
     write(range(100, 130), 3)
     delete(range(200, 210))
     table.cluster(["name"])
@@ -124,7 +122,7 @@ def lived(table_type, key_index):
     return table, live
 
 
-def _everybody():
+def _versions_written():
     written = {}
     for ids, ts in (
         (range(400), 1),
@@ -137,53 +135,53 @@ def _everybody():
     return written
 
 
-def gone(live):
-    """Return all bytes that must not be found."""
-    found = []
-    for i, times in _everybody().items():
+def patterns_of_removed_rows(live):
+    """Return all byte strings that must not be found."""
+    patterns = []
+    for i, times in _versions_written().items():
         for ts in times - {live.get(i, -1)}:
-            found += traces(i, ts, key=i not in live)
-    return found
+            patterns += traces(i, ts, key=i not in live)
+    return patterns
 
 
-def read(table):
-    found = table.scan(columns=["id", "name"]).to_arrow().to_pylist()
-    return {row["id"]: row["name"] for row in found}
+def names_by_id(table):
+    rows_found = table.scan(columns=["id", "name"]).to_arrow().to_pylist()
+    return {row["id"]: row["name"] for row in rows_found}
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(table_type, key_index):
-    table, live = lived(table_type, key_index)
+def test_a_purge_leaves_no_byte_of_deleted_or_replaced_rows(table_type, key_index):
+    table, live = table_with_history(table_type, key_index)
     expected = {f"key<{i:04d}>": f"name<{i:04d}.{ts}>" for i, ts in live.items()}
-    wanted = gone(live)
-    assert len(holding(table.storage, wanted)) > 0.4 * len(wanted), (
-        "before, they are there, but for times that are stored as differences"
+    patterns = patterns_of_removed_rows(live)
+    assert len(find_bytes(table.storage, patterns)) > 0.4 * len(patterns), (
+        "before the purge they are stored, except times encoded as differences"
     )  # type: ignore[arg-type]
     report = table.purge()
     assert (
         report.groups > 0 and report.objects > 0 and report.records > 0 and report.ended is not None
     )
-    assert holding(table.storage, wanted) == {}  # type: ignore[arg-type]
-    dead = [i for i in _everybody() if i not in live]
-    assert hashes_left(table, dead) == []
-    count("traces of rows looked for after a purge", len(wanted) + len(dead))
-    for opened in (table, mdt.open(table.storage)):
-        assert read(opened) == expected
-        assert opened.scan("name = 'name<0390.2>'").count() == 1
-        assert opened.get([{"id": "key<0001>", "city": "c1"}], missing="skip").num_rows == 0
+    assert find_bytes(table.storage, patterns) == {}  # type: ignore[arg-type]
+    removed = [i for i in _versions_written() if i not in live]
+    assert paths_with_hashes(table, removed) == []
+    count("traces of rows looked for after a purge", len(patterns) + len(removed))
+    for reader in (table, mdt.open(table.storage)):
+        assert names_by_id(reader) == expected
+        assert reader.scan("name = 'name<0390.2>'").count() == 1
+        assert reader.get([{"id": "key<0001>", "city": "c1"}], missing="skip").num_rows == 0
     assert table.check().ok and not table.check().warnings
     with pytest.raises(Expired):
         table.scan(as_of=1)
-    again = table.purge()
-    assert (again.groups, again.ended) == (0, None)
+    second = table.purge()
+    assert (second.groups, second.ended) == (0, None)
     table.upsert(rows(range(30, 60), 9))
-    assert len(read(table)) == len(live) + 10 and table.check().ok
+    assert len(names_by_id(table)) == len(live) + 10 and table.check().ok
     assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_buckets_stay_buckets_in_a_purge(table_type):
+def test_a_purge_keeps_the_buckets_of_a_bucket_index(table_type):
     table = mdt.create(
         MemoryStorage(),
         SCHEMA,
@@ -199,10 +197,10 @@ def test_buckets_stay_buckets_in_a_purge(table_type):
     table.upsert(rows(range(200), 2))
     buckets = set(table.files()["file_id"].to_pylist())
     assert len(buckets) == 4 and {name[:8] for name in buckets} == {"00000000", "00000001"}
-    assert len(read(table)) == 200 and table.check().ok
+    assert len(names_by_id(table)) == 200 and table.check().ok
 
 
-def test_hudi_reads_the_same_rows_after_a_purge(tmp_path):
+def test_hudi_rs_reads_the_same_rows_after_a_purge(tmp_path):
     table = mdt.create(
         LocalStorage(tmp_path, durable=False),
         SCHEMA,
@@ -219,8 +217,8 @@ def test_hudi_reads_the_same_rows_after_a_purge(tmp_path):
         agreed(table)
 
 
-def test_a_purge_ends_leases_and_waits_for_nobody():
-    table, _ = lived("MERGE_ON_READ", "record")
+def test_a_purge_expires_leases_and_raises_while_transactions_are_running():
+    table, _ = table_with_history("MERGE_ON_READ", "record")
     with table.leased(600) as view:
         table.purge()
         with pytest.raises(Expired):
@@ -233,58 +231,62 @@ def test_a_purge_ends_leases_and_waits_for_nobody():
         mdt.open(storage).purge()
 
 
-def test_a_purge_that_dies_is_carried_out_by_the_next():
-    start, live = lived("MERGE_ON_READ", "bloom")
+def test_a_crashed_purge_is_completed_by_the_next_purge():
+    start, live = table_with_history("MERGE_ON_READ", "bloom")
     expected = {f"key<{i:04d}>": f"name<{i:04d}.{ts}>" for i, ts in live.items()}
-    whole = FaultyStorage(start.storage.copy())
-    mdt.open(whole).purge()
-    steps = len(whole.operations)
+    completed = FaultyStorage(start.storage.copy())
+    mdt.open(completed).purge()
+    steps = len(completed.operations)
     for k in range(1, steps + 1, max(1, steps // 12)):
         storage = start.storage.copy()
         with pytest.raises(Crash):
             mdt.open(FaultyStorage(storage, k, "after")).purge()
         count("crash points")
         table = mdt.open(storage)
-        assert read(table) == expected
+        assert names_by_id(table) == expected
         table.abort()
         table.purge()
-        assert holding(storage, gone(live)) == {}
-        assert read(table) == expected
+        assert find_bytes(storage, patterns_of_removed_rows(live)) == {}
+        assert names_by_id(table) == expected
         report = table.check()
         assert report.ok, str(report)
 
 
-def test_a_purge_after_one_of_whose_commits_a_reply_was_lost_does_not_take_itself_for_another_transaction():
-    start, live = lived("MERGE_ON_READ", "bloom")
-    whole = FaultyStorage(start.storage.copy())  # type: ignore[attr-defined]
-    mdt.open(whole).purge()
+def test_a_purge_whose_commit_lost_its_reply_does_not_conflict_with_itself():
+    start, live = table_with_history("MERGE_ON_READ", "bloom")
+    completed = FaultyStorage(start.storage.copy())  # type: ignore[attr-defined]
+    mdt.open(completed).purge()
     published = [
-        k for k, told in enumerate(whole.operations, 1) if re.search(r"\.hoodie/\d+\.", told)
+        k
+        for k, operation in enumerate(completed.operations, 1)
+        if re.search(r"\.hoodie/\d+\.", operation)
     ]
     assert len(published) > 3
     for k in published:
         storage = start.storage.copy()  # type: ignore[attr-defined]
         with suppress(Unavailable):
             mdt.open(FaultyStorage(storage, k, "lost_reply")).purge()
-            assert holding(storage, gone(live)) == {}
+            assert find_bytes(storage, patterns_of_removed_rows(live)) == {}
         count("crash points")
         table = mdt.open(storage)
         table.abort()
         table.purge()
-        assert holding(storage, gone(live)) == {} and table.check().ok
+        assert find_bytes(storage, patterns_of_removed_rows(live)) == {} and table.check().ok
 
 
-def test_values_of_a_column_that_was_dropped_go_too_and_tags_with_them():
-    table, live = lived("MERGE_ON_READ", "record")
+def test_a_purge_also_removes_values_of_dropped_columns_and_tags():
+    table, live = table_with_history("MERGE_ON_READ", "record")
     table.tag("before")
     table.alter(drop=["note"])
     table.purge()
-    wanted = [f"word{i:04d}x{ts}y".encode() for i, times in _everybody().items() for ts in times]
-    assert holding(table.storage, [*gone(live), *wanted]) == {}  # type: ignore[arg-type]
-    assert not len(table.tags()) and len(read(table)) == len(live) and table.check().ok
+    dropped_values = [
+        f"word{i:04d}x{ts}y".encode() for i, times in _versions_written().items() for ts in times
+    ]
+    assert find_bytes(table.storage, [*patterns_of_removed_rows(live), *dropped_values]) == {}  # type: ignore[arg-type]
+    assert not len(table.tags()) and len(names_by_id(table)) == len(live) and table.check().ok
 
 
-def test_no_byte_is_left_in_hudis_metadata_table():
+def test_a_purge_leaves_no_byte_of_deleted_rows_in_hudis_metadata_table():
     options = {**OPTIONS, "mdt.table.version": 9, "mdt.hudi.record.index": True}
     table = mdt.create(
         MemoryStorage(), SCHEMA, key=["id"], ordering="ts", key_index="record", options=options
@@ -292,25 +294,25 @@ def test_no_byte_is_left_in_hudis_metadata_table():
     for n in range(4):
         table.upsert(rows([n], 1))
     table.delete(rows([3], 2))
-    wanted = traces(3, 1, key=True)
-    assert any(".hoodie/metadata/" in path for path in holding(table.storage, wanted).values())
+    patterns = traces(3, 1, key=True)
+    assert any(".hoodie/metadata/" in path for path in find_bytes(table.storage, patterns).values())
     table.purge()
-    assert holding(table.storage, wanted) == {}
-    assert table.storage.list(".hoodie/metadata/"), "it is made again"
+    assert find_bytes(table.storage, patterns) == {}
+    assert table.storage.list(".hoodie/metadata/"), "the metadata table is created again"
     assert table.check().ok and not table.check().warnings
 
 
-def test_no_key_is_left_of_a_file_group_that_has_lost_all_rows():
+def test_a_purge_leaves_no_key_of_a_file_group_without_live_rows():
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], key_index="bloom", options=OPTIONS)
     table.bulk_insert(rows([3], 1))
     table.delete(rows([3], 2))
     table.compact()
     table.purge()
-    assert holding(table.storage, traces(3, 1, key=True)) == {}
+    assert find_bytes(table.storage, traces(3, 1, key=True)) == {}
     assert table.check().ok
 
 
-def test_a_table_that_has_lost_nothing_is_not_written_anew():
+def test_a_purge_rewrites_only_file_groups_with_deleted_rows():
     storage = MemoryStorage()
     table = mdt.create(
         storage, SCHEMA, key=["id"], partition_by=["city"], options=OPTIONS, indexes=INDEXES

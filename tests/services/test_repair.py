@@ -1,4 +1,4 @@
-"""What a repair puts back, what it makes anew, and what it says of what is lost."""
+"""Repair: damaged objects are restored or rebuilt, and lost data are reported."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,10 +20,10 @@ from mdt.services.checking.state import Repair, TableState
 from mdt.stores.storage import MemoryStorage
 
 
-def left(table):
-    """Return whether all is well, and all rows are there, for a process of its own."""
-    opened = mdt.open(table.storage)
-    return opened.check().ok and opened.scan().count() == 400
+def is_complete(table):
+    """Return whether another process finds no problem and all rows."""
+    reopened = mdt.open(table.storage)
+    return reopened.check().ok and reopened.scan().count() == 400
 
 
 SCHEMA = columns("id string, few int64, v float64")
@@ -35,7 +35,7 @@ def rows(ids, v=1.0):
     )
 
 
-def made(key_index="record", **more):
+def filled_table(key_index="record", **more):
     options = {"mdt.services.auto": False, "mdt.metadata.compact.records": 64}
     table = mdt.create(
         MemoryStorage(),
@@ -51,97 +51,99 @@ def made(key_index="record", **more):
     return table
 
 
-def flipped(storage, path, at=-1):
+def flip_bit(storage, path, at=-1):
     data = bytearray(storage.read(path))
     data[at if at >= 0 else len(data) // 2] ^= 4
     storage.replace(path, bytes(data))
 
 
-def test_of_a_whole_table_there_is_nothing_to_say_and_nothing_is_committed():
-    table = made()
+def test_repairing_an_undamaged_table_reports_and_commits_nothing():
+    table = filled_table()
     seq = table.snapshot().seq
     report = table.repair()
     assert report.ok and str(report) == "nothing is damaged" and table.snapshot().seq == seq
     assert repr(report) == "<mdt repair: 0 damaged, 0 rebuilt, 0 lost>"
 
 
-def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit():
-    table = made()
+def test_key_maps_are_restored_byte_for_byte_without_a_commit():
+    table = filled_table()
     storage, seq = table.storage, table.snapshot().seq
     stored = table.snapshot().segment(0).key_map
-    whole = storage.read(stored.path)
-    flipped(storage, stored.path, stored.offset + 50)
+    original = storage.read(stored.path)
+    flip_bit(storage, stored.path, stored.offset + 50)
     report = mdt.repair(storage)
-    assert report.ok and [one.kind for one in report.damaged] == [Kind.ATTACHMENT] * len(
+    assert report.ok and [problem.kind for problem in report.damaged] == [Kind.ATTACHMENT] * len(
         report.damaged
     )
-    assert storage.read(stored.path) == whole and mdt.open(storage).snapshot().seq == seq
+    assert storage.read(stored.path) == original and mdt.open(storage).snapshot().seq == seq
     assert "restored byte for byte" in str(report)
 
 
-def test_a_key_index_that_is_kept_outside_the_table_is_left_to_build_itself_again():
-    table = made("memory")
+def test_repair_does_not_rebuild_a_key_index_stored_outside_the_table():
+    table = filled_table("memory")
     job, seq = Repair(table.metadata), table.snapshot().seq
     keys.rebuild(job, [Problem(table.path, "misses keys", Kind.KEY_INDEX)])
     assert (table.snapshot().seq, job.rebuilt, job.lost) == (seq, [], [])
 
 
 @pytest.mark.parametrize("is_tagged", [False, True])
-def test_what_only_past_states_need_is_missed_and_put_back(is_tagged):
-    table = made()
+def test_attachments_that_only_earlier_states_need_are_checked_and_restored(is_tagged):
+    table = filled_table()
     storage = table.storage
-    known = {info.path for info in storage.list(paths.attachments_dir())}
+    attachments = {info.path for info in storage.list(paths.attachments_dir())}
     table.tag("then", 2)
     table.compact()
     table.upsert(rows(range(400), 9.0))
     table.compact()
     if is_tagged:
         table.clean(retain_commits=1)
-    for path in known:
+    for path in attachments:
         storage.delete(path)
-    missing = {one.path: one.kind for one in table.check().problems}
-    assert missing.keys() <= known and set(missing.values()) == {Kind.ATTACHMENT}
+    missing = {problem.path: problem.kind for problem in table.check().problems}
+    assert missing.keys() <= attachments and set(missing.values()) == {Kind.ATTACHMENT}
     report = table.repair()
-    assert report.ok and {one.path for one in report.damaged} == missing.keys()
+    assert report.ok and {problem.path for problem in report.damaged} == missing.keys()
     assert mdt.open(storage).get(["k5", "k6"], as_of="then")["v"].to_pylist() == [12.0, 7.0]
-    assert left(table)
+    assert is_complete(table)
 
 
-def test_a_data_file_that_only_past_states_need_is_named_when_it_is_gone():
-    table = made()
-    then = set(table.files()["name"].to_pylist())
+def test_a_missing_data_file_that_only_earlier_states_need_is_reported():
+    table = filled_table()
+    old_files = set(table.files()["name"].to_pylist())
     table.compact()
-    gone = min(then - set(table.files()["name"].to_pylist()))
-    table.storage.delete(gone)
-    assert [(one.path, one.kind) for one in table.check().problems] == [(gone, Kind.ROWS)]
+    missing = min(old_files - set(table.files()["name"].to_pylist()))
+    table.storage.delete(missing)
+    assert [(problem.path, problem.kind) for problem in table.check().problems] == [
+        (missing, Kind.ROWS)
+    ]
     (lost,) = table.repair().lost
-    assert lost.path == gone and "older states" in lost.text
+    assert lost.path == missing and "older states" in lost.text
     assert table.scan().count() == 400
 
 
-def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(
+def test_check_does_not_report_files_deleted_by_a_concurrent_cleaning(
     monkeypatch,
 ):
-    table = made()
+    table = filled_table()
     table.compact()
     snapshot = table.snapshot()
     table.upsert(rows(range(9), 3.0))
     other = mdt.open(table.storage)
     list_ = MemoryStorage.list
 
-    def cleaned_first(storage, prefix):
+    def clean_and_list(storage, prefix):
         if not prefix:
             monkeypatch.setattr(MemoryStorage, "list", list_)
             other.clean(retain_commits=1)
         return list_(storage, prefix)
 
-    monkeypatch.setattr(MemoryStorage, "list", cleaned_first)
+    monkeypatch.setattr(MemoryStorage, "list", clean_and_list)
     assert not list(check_past(TableState(table.metadata, snapshot)))
     assert mdt.open(table.storage).snapshot().retention.horizon > snapshot.retention.horizon
 
 
-def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it():
-    table = made()
+def test_a_rebuilt_summary_is_used_and_stored_in_checkpoints():
+    table = filled_table()
     table.metadata.compact()
     summary, *_ = [
         s
@@ -149,22 +151,22 @@ def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it():
         if s
     ]
     assert not isinstance(summary, bytes)
-    flipped(table.storage, summary.path, summary.offset + summary.length - 2)
+    flip_bit(table.storage, summary.path, summary.offset + summary.length - 2)
     assert not mdt.open(table.storage).check().ok
     assert table.repair().ok
     for _ in range(2):
         snapshot = table.snapshot()
-        now = snapshot.index_summaries("bitmap/1(few)", snapshot.live_shards)
-        assert summary not in now and None not in now
+        current = snapshot.index_summaries("bitmap/1(few)", snapshot.live_shards)
+        assert summary not in current and None not in current
         assert snapshot.summary_table("bitmap/1(few)")["path"].to_pylist() == [
-            getattr(one, "path", None) for one in now
+            getattr(stored, "path", None) for stored in current
         ]
         assert table.check().ok and table.scan("few = 7").count() == 10
         table.metadata.compact()
 
 
 @pytest.mark.parametrize("key_index", ["record", "bloom"])
-def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothing_more(
+def test_a_damaged_key_part_is_replaced_by_a_new_part_with_all_keys(
     key_index,
 ):
     table = mdt.create(
@@ -173,7 +175,7 @@ def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothin
     table.bulk_insert(rows(range(80_000)))
     (part,) = table.snapshot().key_parts
     assert part.stored is not None
-    flipped(table.storage, part.stored.path, part.stored.offset + part.stored.length // 2)
+    flip_bit(table.storage, part.stored.path, part.stored.offset + part.stored.length // 2)
     assert table.repair().ok
     snapshot = table.snapshot()
     assert not snapshot.uncovered and [part.stored for part in snapshot.key_parts] != [part.stored]
@@ -183,19 +185,21 @@ def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothin
     assert table.upsert(rows(range(79_999, 80_001))).updated == 1 and table.check().ok
 
 
-def test_file_groups_that_the_key_index_does_not_know_are_known_again():
-    table = made()
+def test_a_key_build_replaces_the_key_parts_of_the_given_file_groups():
+    table = filled_table()
     table.metadata.compact()
     (part,) = table.snapshot().key_parts
     groups = table.snapshot().file_groups.all_names()
     run(table.metadata, KeyBuild(table.metadata, table.options, groups))
-    known = table.snapshot()
-    assert known.known_again == set(groups) and all(len(one.groups) == 1 for one in known.key_parts)
-    assert part not in known.key_parts and table.check().ok
+    snapshot = table.snapshot()
+    assert snapshot.known_again == set(groups) and all(
+        len(key_part.groups) == 1 for key_part in snapshot.key_parts
+    )
+    assert part not in snapshot.key_parts and table.check().ok
 
 
-def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_their_tags():
-    table = made()
+def test_a_missing_record_makes_states_before_the_next_checkpoint_unreadable():
+    table = filled_table()
     table.tag("early", at=1)
     table.tag("late", at=2)
     table.metadata.compact()
@@ -217,9 +221,9 @@ def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_th
     assert table.scan(as_of=seq).count() == 400
 
 
-def test_a_process_that_had_read_a_record_writes_what_it_knew():
-    table = made()
-    flipped(table.storage, paths.commit(2))
+def test_a_process_restores_a_damaged_record_that_it_has_read_before():
+    table = filled_table()
+    flip_bit(table.storage, paths.commit(2))
     with pytest.raises(mdt.Corrupt, match=r"hint: mdt\.repair\(path\)"):
         mdt.open(table.storage)
     assert not mdt.repair(table.storage).rebuilt
@@ -228,13 +232,13 @@ def test_a_process_that_had_read_a_record_writes_what_it_knew():
     assert mdt.open(table.storage).check().ok and table.scan().count() == 400
 
 
-def test_a_table_without_its_newest_record_is_said_to_be_lost_and_nothing_is_changed():
-    table = made()
+def test_a_missing_newest_record_is_reported_as_lost_and_nothing_is_changed():
+    table = filled_table()
     storage = table.storage
     storage.delete(paths.commit(2))
     before = [(info.path, storage.read(info.path)) for info in storage.list("")]
     with pytest.raises(mdt.Unavailable, match="does not show its record"):
-        # a young record may only be late
+        # a record this new may only be delayed
         mdt.repair(storage)
     storage.sleep(LATE_SECONDS_MAX)
     report = mdt.repair(storage)
@@ -242,78 +246,78 @@ def test_a_table_without_its_newest_record_is_said_to_be_lost_and_nothing_is_cha
     assert [(info.path, storage.read(info.path)) for info in storage.list("")] == before
 
 
-def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended():
-    table = made()
+def test_lost_rows_of_a_damaged_file_are_counted_and_other_damage_is_repaired():
+    table = filled_table()
     storage = table.storage
     file = table.snapshot().segment(0)
-    flipped(storage, file.path, 400)
+    flip_bit(storage, file.path, 400)
     storage.delete(
         next(info.path for info in storage.list(paths.HUDI) if info.path.endswith("commit"))
     )
     report = mdt.repair(storage)
-    assert [one.kind for one in report.lost] == [Kind.ROWS] * len(report.lost)
+    assert [problem.kind for problem in report.lost] == [Kind.ROWS] * len(report.lost)
     assert "320 live rows are lost with it, unless a copy of the file is restored" in str(report)
-    assert any(one.kind == Kind.TIMELINE for one in report.rebuilt)
+    assert any(problem.kind == Kind.TIMELINE for problem in report.rebuilt)
 
 
-def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file():
-    table = made()
+def test_damage_that_does_not_affect_rows_is_repaired_by_rewriting_the_file():
+    table = filled_table()
     snapshot = table.snapshot()
     log = next(s for s in map(snapshot.segment, snapshot.live_numbers.tolist()) if s.kind)
-    flipped(table.storage, log.path, 10)
+    flip_bit(table.storage, log.path, 10)
     assert not table.check().ok
     report = mdt.repair(table.storage)
-    assert report.ok and "rewritten" in str(report) and left(table)
+    assert report.ok and "rewritten" in str(report) and is_complete(table)
 
 
 @pytest.mark.parametrize("way", ["flip", "delete"])
-def test_a_file_that_a_compaction_made_is_made_again_while_what_it_read_is_there(way):
-    table = made(table_type="MERGE_ON_READ")
+def test_a_damaged_compacted_file_is_compacted_again_while_its_inputs_exist(way):
+    table = filled_table(table_type="MERGE_ON_READ")
     table.compact()
     table.upsert(rows(range(5), 30.0))
     storage, snapshot = table.storage, table.snapshot()
     file = next(s for s in map(snapshot.segment, snapshot.live_numbers.tolist()) if not s.kind)
     assert file.seq == 3
-    whole = storage.read(file.path)
-    flipped(storage, file.path)
+    original = storage.read(file.path)
+    flip_bit(storage, file.path)
     if way == "delete":
         storage.delete(file.path)
     report = mdt.repair(storage)
-    assert report.ok and "compacted again" in str(report) and storage.read(file.path) == whole
-    assert left(table)
+    assert report.ok and "compacted again" in str(report) and storage.read(file.path) == original
+    assert is_complete(table)
 
 
-def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch):
+def test_a_wrong_key_map_of_an_intact_file_is_rebuilt(monkeypatch):
     from mdt.metadata.files import key_map
 
     build = key_map.build
 
-    def turned_round(hashes, ordering):
-        made = build(hashes, ordering)
-        return replace(made, position=np.asarray(made.position)[::-1].copy())
+    def build_reversed(hashes, ordering):
+        original = build(hashes, ordering)
+        return replace(original, position=np.asarray(original.position)[::-1].copy())
 
-    monkeypatch.setattr("mdt.metadata.files.key_map.build", turned_round)
+    monkeypatch.setattr("mdt.metadata.files.key_map.build", build_reversed)
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.bulk_insert(rows(range(50)))
     monkeypatch.undo()
-    assert [one.kind for one in table.check().problems] == [Kind.DERIVED]
+    assert [problem.kind for problem in table.check().problems] == [Kind.DERIVED]
     assert table.repair().ok and table.check().ok
     assert table.upsert(rows(range(10))).updated == 10 and table.check().ok
 
 
-def test_a_claim_that_makes_no_sense_goes_when_it_is_old():
-    table = made()
+def test_an_invalid_claim_is_deleted_once_it_is_old():
+    table = filled_table()
     path = paths.pending("20990101000000000")
     table.storage.put_if_absent(path, b"nonsense")
-    assert not table.repair().ok, "it may be of a writer that lives"
+    assert not table.repair().ok, "it may belong to a running writer"
     table.storage.delete(path)
     table.storage.put_if_absent(paths.pending("20000101000000000"), b"nonsense")
-    assert table.repair().ok and left(table)
+    assert table.repair().ok and is_complete(table)
 
 
-def test_history_that_nothing_knows_keeps_its_place(monkeypatch):
+def test_lost_entries_of_the_history_are_shown_as_unknown(monkeypatch):
     monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
-    table = made()
+    table = filled_table()
     for n in range(4):
         table.upsert(rows(range(9), 10.0 + n))
         table.metadata.compact()
@@ -321,7 +325,7 @@ def test_history_that_nothing_knows_keeps_its_place(monkeypatch):
     first = table.snapshot().retention.first
     assert first > 2
     for info in table.storage.list(paths.archive_dir()):
-        flipped(table.storage, info.path)
+        flip_bit(table.storage, info.path)
     report = mdt.repair(table.storage)
     history = mdt.open(table.storage).history()
     assert (
@@ -332,28 +336,28 @@ def test_history_that_nothing_knows_keeps_its_place(monkeypatch):
     assert (history["operation"].to_pylist()[0] == "unknown") == (not report.ok)
 
 
-def test_writers_go_on_while_a_table_is_repaired():
-    table = made()
+def test_writers_can_commit_while_a_table_is_repaired():
+    table = filled_table()
     snapshot = table.snapshot()
     for number in snapshot.live_numbers.tolist():
-        page_map = snapshot.segment(number).page_map  # writers do without
-        flipped(table.storage, page_map.path, page_map.offset + 40)
+        page_map = snapshot.segment(number).page_map  # writers do not need page maps
+        flip_bit(table.storage, page_map.path, page_map.offset + 40)
     summary = next(s for s in snapshot.index_summaries("bitmap/1(few)", snapshot.live_shards) if s)
     assert not isinstance(summary, bytes)
-    flipped(table.storage, summary.path, summary.offset + summary.length - 2)
+    flip_bit(table.storage, summary.path, summary.offset + summary.length - 2)
     with ThreadPoolExecutor(1) as pool:
-        repairing = pool.submit(mdt.repair, table.storage)
+        repair = pool.submit(mdt.repair, table.storage)
         for n in range(6):
             mdt.open(table.storage).upsert(rows(range(n, n + 3), 20.0 + n))
-        assert repairing.result().ok
+        assert repair.result().ok
     table = mdt.open(table.storage)
     assert table.check().ok and table.scan().count() == 400 and table.get("k7")["v"] == 25.0 + 7
 
 
-def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path):
+def test_repair_refuses_tables_of_other_writers_and_directories_without_a_table(tmp_path):
     with pytest.raises(mdt.Invalid, match="is not an mdt table"):
         mdt.repair(tmp_path)
-    table = made()
+    table = filled_table()
     data = table.storage.read(paths.properties())
     table.storage.replace(
         paths.properties(), data.replace(b"hoodie.table.version=6", b"hoodie.table.version=8")
@@ -362,16 +366,16 @@ def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path)
         mdt.repair(table.storage)
 
 
-def test_the_report_is_shown_in_notebooks_and_escaped():
-    table = made()
-    flipped(table.storage, paths.properties(), 0)
-    flipped(table.storage, table.snapshot().segment(0).path, 400)
+def test_the_repair_report_is_shown_as_html_in_notebooks():
+    table = filled_table()
+    flip_bit(table.storage, paths.properties(), 0)
+    flip_bit(table.storage, table.snapshot().segment(0).path, 400)
     html = mdt.repair(table.storage)._repr_html_()
     assert "mdt repair" in html and "live rows are lost" in html
 
 
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_key_maps_of_states_before_a_rekey_are_put_back(key_index):
+def test_key_maps_of_states_before_a_rekey_are_restored(key_index):
     storage = MemoryStorage()
     table = mdt.create(storage, columns("id string, n int64"), ["id"], key_index=key_index)
     for n in range(2):

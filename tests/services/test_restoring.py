@@ -1,6 +1,4 @@
-"""Restoring: one commit after which the rows are those of an earlier state; it is undone like any
-other.
-"""
+"""Restore: one commit that brings back the rows of an earlier state and can itself be undone."""
 
 import io
 import shutil
@@ -24,9 +22,9 @@ KINDS = [
 ]
 
 
-def rows(*found):
+def rows(*values):
     return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in values], schema=SCHEMA
     )
 
 
@@ -36,7 +34,7 @@ def table(
     tmp_path,
     made,
 ):
-    """Return a table with updates, inserts, deletes, a key that returned, and services between
+    """A table with updates, inserts, deletes, a deleted key inserted again, and services between
     them.
     """
     return mdt.open(shutil.copytree(made(request.param), tmp_path / "t"))
@@ -46,12 +44,12 @@ def table(
 def made(
     tmp_path_factory,
 ):
-    """Return what makes the table of a kind, once."""
-    return cache(lambda kind: _made(tmp_path_factory.mktemp("restoring") / "t", *kind))
+    """A function that returns the path of a table of a kind, which is created once."""
+    return cache(lambda kind: _create_table(tmp_path_factory.mktemp("restoring") / "t", *kind))
 
 
-def _made(path, kind, key_index, scope, ordering):
-    found = mdt.create(
+def _create_table(path, kind, key_index, scope, ordering):
+    created = mdt.create(
         path,
         SCHEMA,
         ["id"],
@@ -63,11 +61,11 @@ def _made(path, kind, key_index, scope, ordering):
         indexes=["bitmap(n)"],
         options={"mdt.services.auto": False},
     )
-    found.upsert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3), ("d", "y", 1, 4)))
-    found.upsert(rows(("a", "x", 2, 10), ("e", "z", 2, 5)))
-    found.delete(rows(("b", "x", 0, 0), ("d", "y", 0, 0)))
-    found.compact()
-    found.upsert(rows(("b", "x", 5, 20), ("c", "y", 6, 30), ("f", "x", 7, 6)))
+    created.upsert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3), ("d", "y", 1, 4)))
+    created.upsert(rows(("a", "x", 2, 10), ("e", "z", 2, 5)))
+    created.delete(rows(("b", "x", 0, 0), ("d", "y", 0, 0)))
+    created.compact()
+    created.upsert(rows(("b", "x", 5, 20), ("c", "y", 6, 30), ("f", "x", 7, 6)))
     return path
 
 
@@ -75,21 +73,21 @@ def states(table):
     return [bag(table.scan(as_of=seq).to_arrow()) for seq in range(table.snapshot().seq + 1)]
 
 
-def test_the_changes_of_a_restore_are_those_that_it_undoes(table):
+def test_the_changes_of_a_restore_are_the_opposite_of_the_undone_changes(table):
     newest = table.snapshot().seq
     undone = table.changes(1, newest).to_arrow().to_pylist()
     result = table.restore(1)
-    made = table.changes(newest).to_arrow().to_pylist()
-    other = {
+    change_rows = table.changes(newest).to_arrow().to_pylist()
+    opposite = {
         "insert": "delete",
         "delete": "insert",
         "update_before": "update_after",
         "update_after": "update_before",
     }
-    told = sorted((other[row["_change"]], row["id"], row["n"]) for row in undone)
-    assert sorted((row["_change"], row["id"], row["n"]) for row in made) == told
+    expected = sorted((opposite[row["_change"]], row["id"], row["n"]) for row in undone)
+    assert sorted((row["_change"], row["id"], row["n"]) for row in change_rows) == expected
     counts = {
-        kind: sum(row["_change"] == kind for row in made)
+        kind: sum(row["_change"] == kind for row in change_rows)
         for kind in ("insert", "update_after", "delete")
     }
     assert (result.inserted, result.updated, result.deleted) == tuple(counts.values())
@@ -97,35 +95,33 @@ def test_the_changes_of_a_restore_are_those_that_it_undoes(table):
     for row in table.changes(1).to_arrow().to_pylist():
         images[row["_change"]].append((row["id"], row["ts"], row["n"]))
     assert sorted(images["update_before"]) == sorted(images["update_after"]), (
-        "written, and the same again"
+        "updated rows equal the rows of the restored state"
     )
     assert table.scan(since=newest).count() == counts["insert"] + counts["update_after"], (
-        "with a new commit time"
+        "restored rows have a new commit time"
     )
 
 
-def test_rollback_takes_back_a_commit_and_all_after_it(table):
-    known, newest = states(table), table.snapshot().seq
+def test_rollback_undoes_a_commit_and_all_later_commits(table):
+    states_before, newest = states(table), table.snapshot().seq
     table.rollback(newest)
-    assert bag(table.scan().to_arrow()) == known[newest - 1]
+    assert bag(table.scan().to_arrow()) == states_before[newest - 1]
     table.rollback(table.history()["instant"][2].as_py())
-    assert bag(agreed(table)) == known[1]
+    assert bag(agreed(table)) == states_before[1]
     assert table.history()["operation"].to_pylist()[-2:] == ["restore", "restore"]
-    for wrong in (0, table.snapshot().seq + 1):
+    for seq in (0, table.snapshot().seq + 1):
         with pytest.raises(Invalid, match="cannot be rolled back"):
-            table.rollback(wrong)
+            table.rollback(seq)
 
 
-def told_of(path):
-    (found,) = fastavro.reader(io.BytesIO(path.read_bytes()))
-    return found
+def read_avro(path):
+    (content,) = fastavro.reader(io.BytesIO(path.read_bytes()))
+    return content
 
 
-def test_a_restore_stands_on_hudis_timeline_beside_its_commit_and_names_nothing_that_went(
-    table, tmp_path
-):
+def test_a_restore_is_on_hudis_timeline_and_lists_no_instants_to_roll_back(table, tmp_path):
     timeline = tmp_path / "t" / ".hoodie"
-    to = table.history()["instant"].to_pylist()[1]
+    target = table.history()["instant"].to_pylist()[1]
     instant = table.restore(1).instant
     instants = sorted(path.name for path in timeline.glob(f"{instant}.restore*"))
     assert instants == [
@@ -133,23 +129,25 @@ def test_a_restore_stands_on_hudis_timeline_beside_its_commit_and_names_nothing_
         f"{instant}.restore.inflight",
         f"{instant}.restore.requested",
     ]
-    plan, told = (
-        told_of(timeline / f"{instant}.{name}") for name in ("restore.requested", "restore")
+    plan, completed = (
+        read_avro(timeline / f"{instant}.{name}") for name in ("restore.requested", "restore")
     )
-    assert (plan["savepointToRestoreTimestamp"], plan["instantsToRollback"]) == (to, [])
-    assert told["startRestoreTime"] == instant
+    assert (plan["savepointToRestoreTimestamp"], plan["instantsToRollback"]) == (target, [])
+    assert completed["startRestoreTime"] == instant
     assert not (
-        told["instantsToRollback"] or told["hoodieRestoreMetadata"] or told["restoreInstantInfo"]
+        completed["instantsToRollback"]
+        or completed["hoodieRestoreMetadata"]
+        or completed["restoreInstantInfo"]
     )
-    lost = timeline / f"{instant}.restore"
-    content = lost.read_bytes()
-    lost.unlink()
+    completed_path = timeline / f"{instant}.restore"
+    content = completed_path.read_bytes()
+    completed_path.unlink()
     assert any(problem.path.endswith(".restore") for problem in table.check().problems)
     assert table.repair().ok
-    assert lost.read_bytes() == content
+    assert completed_path.read_bytes() == content
 
 
-def test_what_cannot_be_restored_is_refused(table):
+def test_restoring_unknown_states_or_read_only_tables_is_refused(table):
     newest = table.snapshot().seq
     assert table.restore(newest).instant is None or table.snapshot().seq == newest, "nothing to do"
     with pytest.raises(Invalid, match="no commit 99"):

@@ -1,5 +1,5 @@
-"""Restoring a state that had other columns: they are those of then again, whatever was rewritten
-without them meanwhile.
+"""Restoring a state with other columns brings its columns back, even if files were rewritten without
+them in the meantime.
 """
 
 from itertools import product
@@ -36,7 +36,7 @@ WIDE = pa.schema(
 )
 NULLABLE = pa.schema([f.with_nullable(True) for f in SCHEMA])
 COLUMNS = {"widened": WIDE, "may be null": NULLABLE}
-"""What is not narrowed again."""
+"""Columns after a restore, for alterations that are not undone completely."""
 
 
 def rows(ids, at):
@@ -47,7 +47,7 @@ def rows(ids, at):
     ]
 
 
-def made(path, **more):
+def filled_table(path, **more):
     table = create(
         path,
         SCHEMA,
@@ -62,8 +62,8 @@ def made(path, **more):
     return table
 
 
-def again(table, id):
-    """Return a row of the table as it is now, changed in the columns that it has."""
+def changed_row(table, id):
+    """Return a current row of the table with a new ordering value."""
     row = table.scan([("id", "=", id)]).to_arrow().to_pylist()[0]
     return row | {"ts": 9}
 
@@ -73,36 +73,40 @@ def states(table):
 
 
 def kinds():
-    """Return every alteration with each kind of table; by day with two of the four."""
-    found = []
+    """Return every alteration with each kind of table. Two of the four kinds run daily."""
+    params = []
     for name, (kind, ordering) in product(ALTERATIONS, product(TABLE_TYPES, ("ts", None))):
-        by_day = (kind == "MERGE_ON_READ") == (ordering == "ts")
-        found.append(
-            pytest.param(name, kind, ordering, marks=() if by_day else pytest.mark.nightly)
+        is_daily = (kind == "MERGE_ON_READ") == (ordering == "ts")
+        params.append(
+            pytest.param(name, kind, ordering, marks=() if is_daily else pytest.mark.nightly)
         )
-    return found
+    return params
 
 
 @pytest.mark.parametrize("name, table_type, ordering", kinds())
-def test_the_columns_and_rows_of_a_state_come_back(name, table_type, ordering, tmp_path):
-    table = made(tmp_path / "t", table_type=table_type, ordering=ordering)
+def test_a_restore_brings_back_the_columns_and_rows_of_a_state(
+    name, table_type, ordering, tmp_path
+):
+    table = filled_table(tmp_path / "t", table_type=table_type, ordering=ordering)
     old = table.snapshot().seq
     table.alter(**ALTERATIONS[name], beyond_hudi=True)
-    table.upsert([again(table, "a"), again(table, "d") | {"id": "new"}])
+    table.upsert([changed_row(table, "a"), changed_row(table, "d") | {"id": "new"}])
     table.compact()
     table.delete({"id": ["e"], "city": ["x"]})
-    known, altered = states(table), table.schema
+    states_before, altered = states(table), table.schema
     expected = table.scan(as_of=old).to_arrow().to_pylist()
     result = table.restore(old)
-    assert table.schema.equals(COLUMNS.get(name, SCHEMA)), "but for what stays wide"
+    assert table.schema.equals(COLUMNS.get(name, SCHEMA)), (
+        "except columns that stay wide or nullable"
+    )
     agreed(table, expected=pa.Table.from_pylist(expected, table.schema))
-    follows = table.changes(len(known) - 1).to_arrow()
+    change_rows = table.changes(len(states_before) - 1).to_arrow()
     if name.startswith("dropped"):
-        assert follows["_change"].to_pylist().count("update_after") == 6, (
-            "who follows gets the values of what comes back"
+        assert change_rows["_change"].to_pylist().count("update_after") == 6, (
+            "followers of changes get the values of restored columns"
         )
-    assert result.seq == len(known) and states(table)[:-1] == known, (
-        "one commit, and the past is what it was"
+    assert result.seq == len(states_before) and states(table)[:-1] == states_before, (
+        "a restore is one commit and does not change earlier states"
     )
     assert table.check().ok
     for row in expected:
@@ -110,33 +114,37 @@ def test_the_columns_and_rows_of_a_state_come_back(name, table_type, ordering, t
         assert table.scan(
             [("note", "=", row["note"]), ("n", "=", row["n"])]
         ).to_arrow().to_pylist() == [row]
-    written = table.upsert(rows("ax", 10)).seq
+    upserted_seq = table.upsert(rows("ax", 10)).seq
     assert (
-        table.changes(written - 1, written).to_arrow()["_change"].to_pylist().count("insert") == 1
+        table.changes(upserted_seq - 1, upserted_seq)
+        .to_arrow()["_change"]
+        .to_pylist()
+        .count("insert")
+        == 1
     )
     table.compact()
     table.metadata.compact()
     assert table.check().ok and table.scan("n = 10").count() == 2
-    table.restore(len(known) - 1)
+    table.restore(len(states_before) - 1)
     newest = bag(table.scan().to_arrow())
-    assert table.schema.names == altered.names and newest == known[-1], (
-        "and it is undone like any other"
+    assert table.schema.names == altered.names and newest == states_before[-1], (
+        "a restore can be undone like other commits"
     )
     assert table.check().ok
 
 
 def _statistics(table):
-    """Return the columns of which the newest checkpoint has statistics, after making one."""
+    """Write a checkpoint. Return the columns with statistics in it."""
     table.metadata.compact()
     return sorted(table.snapshot().checkpoint.names("stats"))
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(tagged, tmp_path):
-    """A checkpoint that is made of another one has what one has that is made of all records: check
-    compares them.
+def test_statistics_of_a_dropped_column_are_kept_while_it_can_be_restored(tagged, tmp_path):
+    """A checkpoint made from an earlier checkpoint equals one made from all records: check compares
+    them.
     """
-    table = made(tmp_path / "t", ordering=None)
+    table = filled_table(tmp_path / "t", ordering=None)
     table.upsert([{**row, "id": f"{row['id']}2"} for row in rows("abc", 1)])
     old = table.snapshot().seq
     if tagged:
@@ -144,26 +152,26 @@ def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(tagge
     table.alter(drop=["note"])
     assert "note" in _statistics(table)
     table.restore(old)
-    assert table.check().ok, "its statistics are where they were"
+    assert table.check().ok, "its statistics are unchanged"
     table.alter(drop=["note"])
     for at in range(3):
-        table.upsert([again(table, "a") | {"n": at}])
+        table.upsert([changed_row(table, "a") | {"n": at}])
     table.clean(retain_commits=1)
     assert ("note" in _statistics(table)) == tagged
     if tagged:
         table.restore("before")
         assert table.check().ok
         table.alter(drop=["note"])
-        table.upsert([again(table, "a")])
+        table.upsert([changed_row(table, "a")])
         table.untag("before")
         table.clean(retain_commits=1)
     assert "note" not in _statistics(table) and table.check().ok
 
 
-def test_an_index_of_a_column_that_went_does_not_come_back_and_one_of_a_column_that_stayed_answers(
+def test_a_restore_keeps_indexes_of_renamed_columns_but_not_of_dropped_columns(
     tmp_path,
 ):
-    table = made(tmp_path / "t")
+    table = filled_table(tmp_path / "t")
     old = table.snapshot().seq
     table.alter(drop=["note"])
     table.alter(rename={"n": "number"}, beyond_hudi=True)

@@ -1,5 +1,5 @@
-"""Hudi's metadata table of a table that its writers share: a write of ours removes what it cannot
-keep, and leaves a timeline after which Hudi makes it again completely.
+"""Hudi's metadata table of a shared table: a write of mdt removes partitions that it does not
+maintain, and leaves a timeline from which Hudi rebuilds them completely.
 """
 
 import pytest
@@ -23,7 +23,7 @@ from mdt.testing.faulty import Crash, FaultyStorage
 LOCK = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 LISTED = ".hoodie/metadata/files/a"
 LATER = ("20990101000000000", "20990101000000500")
-"""Instant of the index in a time zone that is ahead, and its completion."""
+"""The instant of an index build in a time zone ahead of UTC, and its completion time."""
 
 writes = pytest.mark.parametrize(
     "write",
@@ -33,10 +33,10 @@ writes = pytest.mark.parametrize(
 kinds = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 
 
-def indexed(version, table_type="MERGE_ON_READ", **options):
-    """Return the storage of an adopted table of which another writer has then built an index.
+def table_with_foreign_index(version, table_type="MERGE_ON_READ", **options):
+    """Return the storage of an adopted table for which another writer has then built an index.
 
-    In version 9 it has a metadata table that lists the files, and no index.
+    In version 9 it has a metadata table that lists the files but has no index.
     """
     storage = MemoryStorage()
     theirs = other_table(storage, table_type, version)
@@ -52,24 +52,26 @@ def indexed(version, table_type="MERGE_ON_READ", **options):
 
 
 def last_action(storage):
-    """Return the action at whose instant Hudi 1.2 would make a metadata table."""
+    """Return the action of the instant at which Hudi 1.2 would create a metadata table."""
     files = load_timeline(storage, load_properties(storage)).files
     return max((f for f in files if f.state == COMPLETED), key=lambda f: f.time).action
 
 
-def named(storage):
-    """Return the partitions that the properties name."""
+def metadata_partitions(storage):
+    """Return the metadata partitions that the properties name."""
     return partitions_in(read_properties(storage))
 
 
 @writes
 @kinds
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_write_after_the_build_of_an_index_begins_with_a_commit(version, table_type, write):
-    storage = indexed(version, table_type)
+def test_a_write_after_an_index_build_of_another_writer_first_commits_without_files(
+    version, table_type, write
+):
+    storage = table_with_foreign_index(version, table_type)
     t = mdt.open(storage)
     write(t)
-    assert not named(storage)
+    assert not metadata_partitions(storage)
     assert last_action(storage) == t.definition.commit_action
     operations = t.history()["operation"].to_pylist()
     assert operations.count("commit_without_files") == 1
@@ -79,19 +81,19 @@ def test_a_write_after_the_build_of_an_index_begins_with_a_commit(version, table
     assert t.check().ok
 
 
-def test_a_write_after_another_write_needs_no_other_commit():
-    storage = indexed(9)
+def test_a_write_after_a_data_commit_needs_no_commit_without_files():
+    storage = table_with_foreign_index(9)
     mdt.open(storage).upsert(batch([1], 5))
     replace_properties(Metadata(storage), {**read_properties(storage), PARTITIONS: "files"})
     t = mdt.open(storage)
     t.upsert(batch([1], 6))
     assert t.history()["operation"].to_pylist().count("commit_without_files") == 1
-    assert not named(storage)
+    assert not metadata_partitions(storage)
 
 
 @pytest.mark.parametrize("content", [b"{}", b""])
-def test_it_stays_while_hudi_writes_without_a_lock(content):
-    storage = indexed(9)
+def test_the_metadata_table_is_kept_while_hudi_writes_without_a_lock(content):
+    storage = table_with_foreign_index(9)
     for state in ("requested", "inflight"):
         storage.create(f".hoodie/timeline/20990101000000000.deltacommit.{state}", content)
     refused(
@@ -100,30 +102,33 @@ def test_it_stays_while_hudi_writes_without_a_lock(content):
         batch([1], 5),
         kind=Unsupported,
     )
-    assert named(storage) == {"files", "record_index"} and storage.size(LISTED) is not None
+    assert (
+        metadata_partitions(storage) == {"files", "record_index"}
+        and storage.size(LISTED) is not None
+    )
     assert last_action(storage) == "indexing"
 
 
-def test_it_takes_the_lock_of_hudi():
-    storage = indexed(9, options={"hoodie.write.lock.provider": LOCK})
+def test_removing_the_metadata_table_takes_and_releases_hudis_lock():
+    storage = table_with_foreign_index(9, options={"hoodie.write.lock.provider": LOCK})
     mdt.open(storage).upsert(batch([1], 6))
-    assert not named(storage) and last_action(storage) == "deltacommit"
+    assert not metadata_partitions(storage) and last_action(storage) == "deltacommit"
     assert storage.size(".hoodie/lock") is None
 
 
 @writes
 def test_a_crash_at_any_change_leaves_a_timeline_for_a_complete_metadata_table(write):
-    storage, fail_at, died = indexed(9), 0, True
-    while died:
+    storage, fail_at, crashed = table_with_foreign_index(9), 0, True
+    while crashed:
         fail_at += 1
         copy = storage.copy()
         try:
             write(mdt.open(FaultyStorage(copy, fail_at, "before")))
-            died = False
+            crashed = False
         except Crash:
             pass
-        is_whole = named(copy) == {"files", "record_index"}
-        assert is_whole or last_action(copy) != "indexing", fail_at
+        is_complete = metadata_partitions(copy) == {"files", "record_index"}
+        assert is_complete or last_action(copy) != "indexing", fail_at
         t = mdt.open(copy)
         write(t)
         assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
@@ -146,6 +151,6 @@ def test_a_repair_imports_and_removes_the_metadata_table_first(not_imported):
     data[key_map.offset] ^= 1
     storage.replace(key_map.path, bytes(data))
     report = mdt.repair(storage)
-    assert report.damaged and report.ok and not named(storage)
+    assert report.damaged and report.ok and not metadata_partitions(storage)
     assert rows_of(mdt.open(storage)) == rows_of(mdt.open(HiddenMetadata(storage)))
     assert mdt.open(storage).check().ok

@@ -1,4 +1,4 @@
-"""The timeline of tables that two writers write: which instants are archived, and which stay."""
+"""The timeline of tables with two writers: which instants are archived, and which are kept."""
 
 import json
 
@@ -26,8 +26,8 @@ def active_instants(storage, version):
 
 
 def data_files(storage):
-    found = (info.path for info in storage.list("city=Oslo"))
-    return {path for path in found if "partition_metadata" not in path}
+    paths_found = (info.path for info in storage.list("city=Oslo"))
+    return {path for path in paths_found if "partition_metadata" not in path}
 
 
 OFTEN_COMPACTED = {"mdt.services.auto": False, "mdt.metadata.compact.records": 4}
@@ -35,13 +35,13 @@ OFTEN_COMPACTED = {"mdt.services.auto": False, "mdt.metadata.compact.records": 4
 
 @pytest.fixture
 def short_log(monkeypatch):
-    """Let cleaning remove few records from the log, which else has many more than a test makes."""
+    """Let cleaning archive after few records. The default limit exceeds the commits of these tests."""
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
 
 
-def with_old_instants(table_type, version):
-    """Return a table that two writers have written for long, the instants from before its adoption,
-    and the data files that were replaced then.
+def table_with_old_instants(table_type, version):
+    """Return a table with many commits of two writers, the instants from before its adoption, and the
+    data files that were replaced by then.
     """
     storage = MemoryStorage()
     theirs = other_table(storage, table_type, version)
@@ -62,11 +62,11 @@ def with_old_instants(table_type, version):
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("table_type", TYPES)
 def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
-    storage, before, replaced = with_old_instants(table_type, version)
+    storage, before, replaced = table_with_old_instants(table_type, version)
     ours = mdt.open(storage)
     ours.clean(retain_commits=1)
-    now = active_instants(storage, version)
-    assert now and not before & set(now)
+    instants_after = active_instants(storage, version)
+    assert instants_after and not before & set(instants_after)
     assert replaced and not replaced & data_files(storage)
     assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
     theirs = mdt.open(OtherWriter(storage))
@@ -77,9 +77,9 @@ def test_the_timeline_of_a_shared_table_is_archived(table_type, version):
 
 
 @pytest.mark.usefixtures("short_log")
-def test_an_old_heartbeat_of_another_writer_is_left_to_it():
-    """A restore of Hudi removes a pending instant, and not its heartbeat."""
-    storage, before, _ = with_old_instants("MERGE_ON_READ", 9)
+def test_an_old_heartbeat_of_another_writer_is_not_deleted():
+    """A restore of Hudi removes a pending instant but not its heartbeat."""
+    storage, before, _ = table_with_old_instants("MERGE_ON_READ", 9)
     heartbeat = paths.heartbeat(min(before)[:17])
     storage.create(heartbeat, b"")
     ours = mdt.open(storage)
@@ -92,8 +92,8 @@ def test_an_old_heartbeat_of_another_writer_is_left_to_it():
 
 @pytest.mark.usefixtures("short_log")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_many_bytes_of_instants_are_archived_bit_by_bit(version, monkeypatch):
-    storage, before, _ = with_old_instants("MERGE_ON_READ", version)
+def test_many_bytes_of_instants_are_archived_in_several_files(version, monkeypatch):
+    storage, before, _ = table_with_old_instants("MERGE_ON_READ", version)
     monkeypatch.setattr(archiving, "ARCHIVED_BYTES_MAX", 10_000)
     ours = mdt.open(storage)
     ours.clean(retain_commits=1)
@@ -127,12 +127,12 @@ def test_replaced_file_groups_outside_of_the_table_do_not_stop_cleaning():
 
 
 @pytest.mark.usefixtures("short_log")
-def test_instants_without_a_completion_time_are_archived_with_that_of_their_request():
+def test_instants_without_a_completion_time_can_be_archived():
     storage = MemoryStorage()
     theirs = other_table(storage, "MERGE_ON_READ", 9)
     theirs.upsert(batch(list(range(10)), 1))
     theirs.upsert(batch([1, 2], 2))
-    for name in active_instants(storage, 9):  # as Hudi 0.x has named them
+    for name in active_instants(storage, 9):  # as Hudi 0.x named them
         if name.endswith(".deltacommit"):
             content, path = storage.read(f".hoodie/timeline/{name}"), f"{name[:17]}.deltacommit"
             storage.delete(f".hoodie/timeline/{name}")
@@ -148,7 +148,7 @@ def test_instants_without_a_completion_time_are_archived_with_that_of_their_requ
 
 @pytest.mark.usefixtures("short_log")
 @pytest.mark.parametrize("hold", ["savepoint", "tag"])
-def test_instants_that_are_needed_stay_on_a_shared_timeline(hold):
+def test_instants_needed_by_savepoints_or_tags_stay_on_a_shared_timeline(hold):
     storage = MemoryStorage()
     theirs = other_table(storage)
     theirs.upsert(batch(list(range(10)), 1))
@@ -171,8 +171,10 @@ def test_instants_that_are_needed_stay_on_a_shared_timeline(hold):
 @pytest.mark.usefixtures("short_log")
 @pytest.mark.parametrize(("table_type", "version"), [(TYPES[0], 9), (TYPES[1], 6)])
 @pytest.mark.parametrize("mode", ["before", "torn"])
-def test_a_crash_while_a_shared_timeline_is_archived_changes_no_rows(table_type, version, mode):
-    start, _, replaced = with_old_instants(table_type, version)
+def test_a_crash_during_the_archiving_of_a_shared_timeline_changes_no_rows(
+    table_type, version, mode
+):
+    start, _, replaced = table_with_old_instants(table_type, version)
     rows = rows_of(mdt.open(start))
     counted = FaultyStorage(start.copy())
     mdt.open(counted).clean(retain_commits=1)
@@ -191,7 +193,7 @@ def test_a_crash_while_a_shared_timeline_is_archived_changes_no_rows(table_type,
         assert ours.check().ok
 
 
-class DyingBeforeTheRecord(FaultyStorage):
+class CrashBeforeTheRecord(FaultyStorage):
     def put_if_absent(self, path, data):
         if "/.mdt/log/" in path:
             self.crashed = True
@@ -199,15 +201,15 @@ class DyingBeforeTheRecord(FaultyStorage):
         return super().put_if_absent(path, data)
 
 
-def test_a_torn_log_file_of_a_dead_writer_is_deleted():
-    """Its name has the instant of the writer."""
+def test_a_torn_log_file_of_a_crashed_writer_is_deleted():
+    """The name of the log file contains the instant of the writer."""
     storage = MemoryStorage()
     other_table(storage, version=9).upsert(batch(list(range(10)), 1))
     mdt.adopt(storage)
     before = data_files(storage)
-    dying = DyingBeforeTheRecord(storage)
+    crashing = CrashBeforeTheRecord(storage)
     with pytest.raises(Crash):
-        mdt.open(dying).upsert(batch([1], 5))
+        mdt.open(crashing).upsert(batch([1], 5))
     [log] = data_files(storage) - before
     storage.replace(log, storage.read(log)[:500])
     storage.sleep(3600)
@@ -216,16 +218,16 @@ def test_a_torn_log_file_of_a_dead_writer_is_deleted():
     assert log not in data_files(storage) and ours.check().ok
 
 
-def test_a_scan_since_a_commit_number_does_not_leave_out_imported_rows():
+def test_a_scan_since_a_commit_number_is_refused_if_it_could_omit_imported_rows():
     storage = MemoryStorage()
     theirs = other_table(storage)
     theirs.upsert(batch([1], 1))
     ours = mdt.adopt(storage)
-    begin = ours.snapshot()
+    snapshot = ours.snapshot()
     ours.upsert(batch([2], 1))
-    assert ours.scan(since=begin.seq).to_arrow()["id"].to_pylist() == [2]
+    assert ours.scan(since=snapshot.seq).to_arrow()["id"].to_pylist() == [2]
     theirs.upsert(batch([3], 1))
     ours.refresh()
-    refused("cannot be found by commit number", ours.scan, since=begin.seq, kind=Unsupported)
-    assert sorted(ours.scan(since=begin.last_instant).to_arrow()["id"].to_pylist()) == [2, 3]
-    assert sorted(ours.changes(begin.seq).to_arrow()["id"].to_pylist()) == [2, 3]
+    refused("cannot be found by commit number", ours.scan, since=snapshot.seq, kind=Unsupported)
+    assert sorted(ours.scan(since=snapshot.last_instant).to_arrow()["id"].to_pylist()) == [2, 3]
+    assert sorted(ours.changes(snapshot.seq).to_arrow()["id"].to_pylist()) == [2, 3]

@@ -1,5 +1,5 @@
-"""Small commits: inserts leave large files alone, log files and small files are joined by
-themselves, and their number has a bound.
+"""Small commits: inserts do not rewrite large files, log files and small files are merged
+automatically, and the number of files is bounded.
 """
 
 from collections import Counter
@@ -27,40 +27,40 @@ def rows(ids, x=0.0):
     return pa.table([pa.array(ids, pa.int64()), [x] * len(ids)], schema=SCHEMA)
 
 
-def made(table_type, key_index, path=None, **options):
+def new_table(table_type, key_index, path=None, **options):
     storage = MemoryStorage() if path is None else path
-    given = {"mdt.durable": False, **options}
+    settings = {"mdt.durable": False, **options}
     return mdt.create(
-        storage, SCHEMA, ["id"], table_type=table_type, key_index=key_index, options=given
+        storage, SCHEMA, ["id"], table_type=table_type, key_index=key_index, options=settings
     )
 
 
-def bases(table):
+def base_file_names(table):
     return {row["name"] for row in table.files().to_pylist() if row["kind"] == BASE}
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS)
-def test_an_insert_of_ten_rows_leaves_a_base_file_of_ten_thousand_alone(table_type, key_index):
-    table = made(table_type, key_index, **{"mdt.compact.log.files": 100})
+def test_an_insert_of_ten_rows_does_not_rewrite_a_base_file_of_ten_thousand(table_type, key_index):
+    table = new_table(table_type, key_index, **{"mdt.compact.log.files": 100})
     table.bulk_insert(rows(range(10_000)))
-    [large] = bases(table)
+    [large] = base_file_names(table)
     for first in range(10_000, 10_200, 10):
         table.insert(rows(range(first, first + 10)))
-        assert large in bases(table)
+        assert large in base_file_names(table)
     assert len(table.files()) <= 21 and table.scan().count() == 10_200
     assert table.check().ok
 
 
-def test_inserts_go_into_a_file_that_is_rewritten_anyway():
-    table = made("COPY_ON_WRITE", "bloom")
+def test_inserted_rows_are_added_to_a_file_that_is_rewritten_anyway():
+    table = new_table("COPY_ON_WRITE", "bloom")
     table.bulk_insert(rows(range(10_000)))
     table.upsert(rows([5, *range(10_000, 10_010)], 1.0))
     assert len(table.files()) == 1 and table.scan().count() == 10_010
 
 
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_a_file_group_with_many_log_files_is_compacted_by_itself(key_index, tmp_path):
-    table = made("MERGE_ON_READ", key_index, tmp_path / "t", **{"mdt.compact.log.files": 4})
+def test_a_file_group_with_many_log_files_is_compacted_automatically(key_index, tmp_path):
+    table = new_table("MERGE_ON_READ", key_index, tmp_path / "t", **{"mdt.compact.log.files": 4})
     table.insert(rows(range(50)))
     for number in range(20):
         assert table.upsert(rows(range(3), number)).warnings == ()
@@ -70,10 +70,10 @@ def test_a_file_group_with_many_log_files_is_compacted_by_itself(key_index, tmp_
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS[::2])
-def test_small_file_groups_are_joined_by_themselves(table_type, key_index, tmp_path, monkeypatch):
+def test_small_file_groups_are_merged_automatically(table_type, key_index, tmp_path, monkeypatch):
     monkeypatch.setattr(assign, "REWRITTEN_BYTES_MIN", 0)
     monkeypatch.setattr(assign, "REWRITTEN_TIMES_MAX", 0)
-    table = made(table_type, key_index, tmp_path / "t")
+    table = new_table(table_type, key_index, tmp_path / "t")
     order = np.random.default_rng(1).permutation(60)
     for number in order.tolist():
         table.insert(rows(range(10 * number, 10 * number + 10), number))
@@ -83,31 +83,31 @@ def test_small_file_groups_are_joined_by_themselves(table_type, key_index, tmp_p
     agreed(table, expected=rows(range(600), 7.0))
 
 
-def test_whoever_wants_many_files_keeps_them():
+def test_small_files_are_not_merged_if_disabled_by_an_option():
     for options in ({"mdt.small.file.bytes": 0}, {"mdt.services.auto": False}):
-        table = made("MERGE_ON_READ", "bloom", **options)
+        table = new_table("MERGE_ON_READ", "bloom", **options)
         for number in range(20):
             table.bulk_insert(rows(range(10 * number, 10 * number + 10)))
         table.insert(rows(range(500, 505)))
         assert len(table.files()) >= 20
 
 
-def test_services_that_look_everywhere_find_what_writers_left():
-    table = made("MERGE_ON_READ", "record", **{"mdt.services.auto": False})
+def test_run_due_compacts_and_merges_all_files_that_are_due():
+    table = new_table("MERGE_ON_READ", "record", **{"mdt.services.auto": False})
     table.insert(rows(range(50)))
     for number in range(20):
         table.upsert(rows(range(3), number))
     for first in range(100, 200, 10):
         table.bulk_insert(rows(range(first, first + 10)))
     assert len(table.files()) == 31
-    for done in (("compact", "join"), ()):
-        assert auto_maintenance.run_due(table.metadata, table.options) == (done, ())
+    for services in (("compact", "join"), ()):
+        assert auto_maintenance.run_due(table.metadata, table.options) == (services, ())
         assert len(table.files()) <= 3
     assert table.check().ok
 
 
-def bound(table):
-    """Return how many live files the law of the module allows in a table without partitions."""
+def live_files_max(table):
+    """Return the bound on live files in a table without partitions, as documented in small_files."""
     size = sum(table.files()["size"].to_pylist())
     groups = small_files.JOINED_MIN * small_files.SIZES + size / small_files.small_bytes(
         table.options
@@ -116,7 +116,7 @@ def bound(table):
 
 
 def many_commits(table, commits):
-    """Upsert ten rows at a time, half of them new; return the largest number of live files."""
+    """Upsert ten rows at a time, half of them new. Return the largest number of live files."""
     rng, most = np.random.default_rng(3), 0
     for number in range(commits):
         new = np.arange(5 * number, 5 * number + 5)
@@ -128,19 +128,19 @@ def many_commits(table, commits):
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS)
-def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(table_type, key_index):
-    table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
-    assert many_commits(table, 150) <= bound(table)
+def test_the_number_of_live_files_is_bounded_independently_of_commits(table_type, key_index):
+    table = new_table(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
+    assert many_commits(table, 150) <= live_files_max(table)
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS[1:])
-def test_the_bound_holds_where_writes_leave_no_time_for_services(
+def test_live_files_are_bounded_even_if_writes_leave_no_time_for_services(
     monkeypatch, table_type, key_index
 ):
     monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
     monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
-    table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
-    assert many_commits(table, 300) <= OVERDUE * bound(table)
+    table = new_table(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
+    assert many_commits(table, 300) <= OVERDUE * live_files_max(table)
     assert table.check().ok
 
 
@@ -148,7 +148,7 @@ def test_the_bound_holds_where_writes_leave_no_time_for_services(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("table_type, key_index", KINDS)
 def test_two_thousand_small_commits_leave_few_live_files(table_type, key_index):
-    table = made(table_type, key_index)
+    table = new_table(table_type, key_index)
     assert (
         many_commits(table, 2_000)
         <= 2 * table.options.compact_log_files + 2 * small_files.JOINED_MIN

@@ -1,4 +1,4 @@
-"""Table statistics: what ``t.stats()`` says of columns, and how far it may be off."""
+"""Table statistics: the values that ``t.stats()`` returns for columns, and their accuracy."""
 
 import math
 
@@ -28,37 +28,37 @@ def _rows(first, last):
     return pa.table([[f"k{i:06}" for i in numbers], numbers, xs, places], schema=SCHEMA)
 
 
-def _of(table):
+def _stats_by_column(table):
     return {row["column"]: row for row in table.stats().to_pylist()}
 
 
-def test_counts_and_bounds_are_there_without_being_asked_for():
+def test_stats_returns_counts_and_bounds_without_an_analyze():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.insert(_rows(0, 500))
     table.insert(_rows(500, 1000))
-    found = _of(table)
-    assert list(found) == ["id", "n", "x", "place.city"]
-    assert (found["n"]["rows"], found["n"]["min"], found["n"]["max"], found["n"]["distinct"]) == (
+    stats = _stats_by_column(table)
+    assert list(stats) == ["id", "n", "x", "place.city"]
+    assert (stats["n"]["rows"], stats["n"]["min"], stats["n"]["max"], stats["n"]["distinct"]) == (
         1000,
         "0",
         "999",
         None,
     )
-    assert (found["x"]["nans"], found["x"]["max"], found["place.city"]["nulls"]) == (10, "nan", 100)
-    assert all(int(str(row["bytes"])) > 0 for row in found.values())
+    assert (stats["x"]["nans"], stats["x"]["max"], stats["place.city"]["nulls"]) == (10, "nan", 100)
+    assert all(int(str(row["bytes"])) > 0 for row in stats.values())
 
 
-def test_analyze_adds_distinct_and_common_values_which_writers_keep():
+def test_analyze_adds_distinct_and_common_values_that_later_writes_maintain():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.insert(_rows(0, 3000))
-    found = {row["column"]: row for row in table.analyze().to_pylist()}
-    assert found["place.city"]["distinct_low"] <= 21 <= found["place.city"]["distinct_high"]
-    assert abs(found["id"]["distinct"] - 3000) < 0.15 * 3000
-    assert found["x"]["distinct"] == 8, "seven numbers and NaN"
-    rome = next(c for c in found["place.city"]["common"] if c["value"] == "Rome")
+    stats = {row["column"]: row for row in table.analyze().to_pylist()}
+    assert stats["place.city"]["distinct_low"] <= 21 <= stats["place.city"]["distinct_high"]
+    assert abs(stats["id"]["distinct"] - 3000) < 0.15 * 3000
+    assert stats["x"]["distinct"] == 8, "seven numbers and NaN"
+    rome = next(c for c in stats["place.city"]["common"] if c["value"] == "Rome")
     assert rome["count"] <= 1500 <= rome["count"] + rome["error"]
     table.insert(_rows(3000, 9000))
-    grown = _of(table)["id"]
+    grown = _stats_by_column(table)["id"]
     assert abs(int(str(grown["distinct"])) - 9000) < 0.15 * 9000 and grown["rows"] == 9000
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
 
@@ -69,7 +69,7 @@ def test_an_empty_table_has_statistics_without_numbers():
     assert {row["rows"] for row in table.stats().to_pylist()} == {None}
 
 
-def test_damaged_statistics_are_left_out():
+def test_damaged_statistics_are_shown_as_null():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, ["id"])
     table.insert(_rows(0, 3000))
@@ -78,4 +78,4 @@ def test_damaged_statistics_are_left_out():
         storage.replace(
             info.path, bytes(byte ^ 1 for byte in MemoryStorage.read(storage, info.path))
         )
-    assert _of(mdt.open(storage))["id"]["distinct"] is None
+    assert _stats_by_column(mdt.open(storage))["id"]["distinct"] is None

@@ -1,5 +1,5 @@
-"""Skipping indexes of a table: a class of another package, used, missing and damaged, and what
-explain says of each.
+"""Skipping indexes of a table: an index class of another package, missing and inexact indexes, and
+the notes of explain.
 """
 
 import numpy as np
@@ -18,9 +18,7 @@ SCHEMA = columns("id int64, note string")
 
 @pytest.fixture
 def table():
-    """Four files; the notes of file n are n + 1 characters long, and sort the same in every
-    file.
-    """
+    """Four files. The notes of file n have n + 1 characters, and the same order in every file."""
     t = mdt.create(
         MemoryStorage(), SCHEMA, key=["id"], indexes=["length(note)"], table_type="COPY_ON_WRITE"
     )
@@ -38,13 +36,13 @@ def test_an_index_of_another_package_prunes_files_and_is_explained(table):
     scan = table.scan(where="note = 'zzz'")
     assert scan.to_arrow()["id"].to_pylist() == [5]
     note = _note(table, "note = 'zzz'")
-    # Column statistics leave the files whose notes begin like the literal; the length alone tells
-    # them apart.
+    # Column statistics keep the files with notes that begin like the literal. Only the length
+    # distinguishes them.
     assert (note.used, note.covered, note.reason) == (True, 4, "used")
     assert scan.explain().files_read == 1
 
 
-def test_the_persisted_name_holds_the_version_of_the_index(table):
+def test_the_stored_name_of_an_index_contains_its_version(table):
     assert table.definition.indexes == ("length/1(note)",)
 
 
@@ -65,28 +63,28 @@ def test_an_unknown_index_is_refused_at_creation():
         ("not note like 'zzz%'", [0, 1, 2, 3, 4, 6], 4),
     ],
 )
-def test_an_index_that_knows_only_prefixes_and_equality_is_asked_about_like(
+def test_an_index_that_supports_only_prefixes_and_equality_is_used_for_like(
     table, where, ids, files
 ):
-    """Statistics know nothing of m: it lies between the bounds of every file."""
+    """Statistics cannot prune these filters, because m lies between the bounds of every file."""
     scan = table.scan(where=where)
     assert sorted(scan.to_arrow()["id"].to_pylist()) == ids
     assert scan.explain().files_read == files
 
 
-def test_an_index_that_knows_only_like_is_asked_about_prefixes(table, monkeypatch):
-    asked = []
+def test_an_index_that_supports_only_like_is_used_for_prefixes(table, monkeypatch):
+    leaves = []
 
     def prune(self, summaries, leaf, type):
-        asked.append(leaf)
+        leaves.append(leaf)
         return np.full(len(summaries), leaf.op != "like")
 
     monkeypatch.setattr(LengthIndex, "prune", prune)
     assert table.scan("startswith(note, 'm%')").explain().files_read == 0
-    assert asked[-1] == Leaf("note", "like", "m\\%%")
+    assert leaves[-1] == Leaf("note", "like", "m\\%%")
 
 
-def test_every_form_of_a_test_is_true_for_the_same_rows():
+def test_all_forms_of_a_condition_match_the_same_rows():
     rows = pa.table(
         {"note": ["", "a", "ab", "abc", "a%", "a_c", "%", "_", "\\", "a\\b", None, "aB", "é", "ée"]}
     )
@@ -108,14 +106,14 @@ def test_every_form_of_a_test_is_true_for_the_same_rows():
         "%a",
     ]
     leaves = [Leaf("note", op, text) for op in ("like", "starts with") for text in patterns]
-    several = 0
+    count_with_forms = 0
     for leaf in leaves:
         expected = matches(leaf, rows).to_pylist()
         assert leaf in forms(leaf)
         for form in forms(leaf):
             assert matches(form, rows).to_pylist() == expected, (leaf, form)
-        several += len(forms(leaf)) > 1
-    assert several > 20
+        count_with_forms += len(forms(leaf)) > 1
+    assert count_with_forms > 20
 
 
 NOTES = ["a_b", "axb", "a", "a%", "ab", "abc", "b", "", None, "a\\", "%", "zz"]
@@ -136,23 +134,25 @@ LIKES = [
 ]
 
 
-def _lost(table):
-    """Return the tests of which a plan with indexes loses rows."""
+def _conditions_losing_rows(table):
+    """Return the conditions for which a plan with indexes loses rows."""
     rows = table.scan().to_arrow()
-    tests = [Leaf("note", op, text) for op in ("like", "starts with", "not like") for text in LIKES]
-    found = []
-    for leaf in tests:
+    conditions = [
+        Leaf("note", op, text) for op in ("like", "starts with", "not like") for text in LIKES
+    ]
+    losing = []
+    for leaf in conditions:
         expected = sorted(rows.filter(matches(leaf, rows))["id"].to_pylist())
         if (
             sorted(table.scan([(leaf.column, leaf.op, leaf.value)]).to_arrow()["id"].to_pylist())
             != expected
         ):
-            found.append(leaf)
-    return found
+            losing.append(leaf)
+    return losing
 
 
-def _always(op, value):
-    """Return a wrong ``forms``: every LIKE that ends in % is also this."""
+def _wrong_forms(op, value):
+    """Return a wrong ``forms`` that adds an unequal form to every LIKE ending in %."""
     return lambda leaf: (
         (Leaf(leaf.column, op, value(str(leaf.value))), leaf)
         if str(leaf.value).endswith("%")
@@ -161,10 +161,12 @@ def _always(op, value):
 
 
 FORMS_THAT_LOSE_ROWS = {
-    "a prefix is taken for the whole": _always("=", lambda pattern: pattern[:-1].replace("\\", "")),
-    "escapes stay in the prefix": _always("starts with", lambda pattern: pattern[:-1]),
-    "the wildcard stays in the prefix": _always("starts with", lambda pattern: pattern),
-    "a wildcard inside is taken for text": _always(
+    "a prefix is taken for the whole": _wrong_forms(
+        "=", lambda pattern: pattern[:-1].replace("\\", "")
+    ),
+    "escapes stay in the prefix": _wrong_forms("starts with", lambda pattern: pattern[:-1]),
+    "the wildcard stays in the prefix": _wrong_forms("starts with", lambda pattern: pattern),
+    "a wildcard inside is taken for text": _wrong_forms(
         "starts with", lambda pattern: pattern[:-1].replace("\\", "")
     ),
 }
@@ -174,7 +176,7 @@ FORMS_THAT_LOSE_ROWS = {
     "indexes",
     [["bitmap(note)"], ["text(note, tokenizer='ngram(2)')"], ["length(note)"], ["bloom(note)"]],
 )
-def test_forms_of_a_test_lose_no_rows_and_wrong_ones_are_caught(indexes, monkeypatch):
+def test_forms_of_a_condition_lose_no_rows_and_wrong_forms_are_detected(indexes, monkeypatch):
     table = mdt.create(
         MemoryStorage(), SCHEMA, key=["id"], indexes=indexes, options={"mdt.small.file.bytes": 0}
     )
@@ -184,8 +186,8 @@ def test_forms_of_a_test_lose_no_rows_and_wrong_ones_are_caught(indexes, monkeyp
                 {"id": range(start, start + 3), "note": NOTES[start : start + 3]}, schema=SCHEMA
             )
         )
-    assert _lost(table) == []
+    assert _conditions_losing_rows(table) == []
     if indexes == ["bitmap(note)"]:
-        for name, wrong in FORMS_THAT_LOSE_ROWS.items():
-            monkeypatch.setattr(table_index, "forms", wrong)
-            assert _lost(table), name
+        for name, losing_forms in FORMS_THAT_LOSE_ROWS.items():
+            monkeypatch.setattr(table_index, "forms", losing_forms)
+            assert _conditions_losing_rows(table), name

@@ -1,6 +1,4 @@
-"""States with a tag: they stay by themselves when cleaning has let go what came before and after
-them.
-"""
+"""Tagged states are kept after cleaning has removed the states before and after them."""
 
 import pytest
 from aging import ARCHIVE_RECORDS, assert_kept, grown, names, upsert
@@ -20,9 +18,9 @@ def _archived_early(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
 
 
-def tagged(table_type=MOR, save="tag", **options):
-    """Return a table with a tag "kept" that has had many commits, compactions and a clustering
-    since, what it held, and the tag's seq.
+def table_with_tag(table_type=MOR, save="tag", **options):
+    """Return a table with a tag "kept" and many later commits, compactions and a clustering, its rows
+    by seq, and the seq of the tag.
     """
     table, past = grown(7, table_type, **options)
     seq = getattr(table, save)("kept")
@@ -36,18 +34,18 @@ def tagged(table_type=MOR, save="tag", **options):
 
 @pytest.mark.parametrize("save", ["tag", "savepoint"])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(table_type, save):
-    table, past, seq = tagged(table_type, save)
+def test_a_tagged_state_stays_readable_after_its_neighbours_were_cleaned(table_type, save):
+    table, past, seq = table_with_tag(table_type, save)
     table.clean(retain_commits=2)
-    assert table.snapshot().retention.first > seq + 1, "records around it left the log"
+    assert table.snapshot().retention.first > seq + 1, "records around it were archived"
     assert_kept(table, past)
     for reader in (mdt.open(table.storage), mdt.open(table.storage, as_of="kept")):
         assert as_state(reader.scan(as_of=seq).to_arrow()) == past[seq]
         assert reader.scan("ts >= 5", as_of=seq).count() == sum(
             row[0] >= 5 for row in past[seq].values()
         )
-        found = reader.get(["k1", "k77"], as_of=seq).to_pylist()
-        assert [row["ts"] for row in found] == [past[seq]["k1"][0], None]
+        rows = reader.get(["k1", "k77"], as_of=seq).to_pylist()
+        assert [row["ts"] for row in rows] == [past[seq]["k1"][0], None]
     with pytest.raises(Expired, match="a tag retains only the snapshot"):
         table.changes("kept").to_arrow()
     assert table.tags()["instant"].to_pylist() == [
@@ -55,14 +53,14 @@ def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(table_type, 
     ]
 
 
-def test_what_only_a_tag_kept_goes_with_it():
-    table, past, seq = tagged()
+def test_cleaning_after_untag_deletes_files_that_only_the_tag_needed():
+    table, past, seq = table_with_tag()
     other = mdt.open(table.storage.copy())
     other.untag("kept")
-    for one in (other, table):
-        upsert(one, dict(past), range(4), 500)
-        one.metadata.compact()
-        one.clean(retain_commits=1)
+    for each in (other, table):
+        upsert(each, dict(past), range(4), 500)
+        each.metadata.compact()
+        each.clean(retain_commits=1)
     assert len(names(other)) < len(names(table))
     table.untag("kept")
     table.clean(retain_commits=1)
@@ -79,8 +77,8 @@ def test_what_only_a_tag_kept_goes_with_it():
     assert_clean(table.storage)
 
 
-def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_stops_cleaning_afterwards():
-    table, past, seq = tagged()
+def test_a_damaged_checkpoint_of_a_tag_is_rewritten_from_the_log_or_stops_cleaning():
+    table, past, seq = table_with_tag()
     table.metadata.write_checkpoint(table.metadata.state(seq))
     path = paths.checkpoint_manifest(seq)
     table.storage.replace(path, table.storage.read(path)[:-3])
@@ -100,8 +98,8 @@ def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_sto
     assert_clean(table.storage)
 
 
-def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused():
-    table, _, seq = tagged()
+def test_tagging_a_state_whose_only_tag_is_removed_meanwhile_is_refused():
+    table, _, seq = table_with_tag()
     table.clean(retain_commits=1)
     other = mdt.open(table.storage)
     with pytest.raises((Expired, Conflict)), meanwhile(AddTag, lambda: other.untag("kept")):
@@ -109,7 +107,7 @@ def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused():
     assert not table.tags().num_rows
 
 
-def test_a_process_reads_once_what_a_tagged_state_refers_to(
+def test_references_of_tagged_states_are_not_read_again_by_the_next_cleaning(
     monkeypatch,
 ):
     table, past = grown(7)
@@ -127,23 +125,23 @@ def test_a_process_reads_once_what_a_tagged_state_refers_to(
     upsert(table, past, range(3), 300)
     table.clean(retain_commits=1)
     assert len(seqs) == 8 and not set(read) & set(seqs[:-1]), (
-        "they were read when they lost their records"
+        "they were read when their records were archived"
     )
     assert_clean(table.storage)
 
 
-def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(
+def test_key_parts_in_the_checkpoint_of_a_tagged_state_are_kept(
     monkeypatch,
 ):
-    """Whoever wrote that checkpoint has merged them, so the state that was made from records has
-    others.
+    """The writer of that checkpoint has merged key parts, so the state made from records has other
+    parts.
     """
     monkeypatch.setattr("mdt.metadata.metadata.INLINE_SUMMARY_BYTES_MAX", 0)
     table, past = grown(7, **{"mdt.index.type": "RECORD_INDEX"})
     seq = table.tag("kept")
     for n in range(4):
         upsert(table, past, range(n, n + 3), 200 + n)
-    # it is asked for before that checkpoint stands
+    # before that checkpoint exists
     references.garbage_after(table.metadata, table.snapshot(), table.snapshot().seq)
     other = mdt.open(table.storage).metadata
     other.write_checkpoint(other.state(seq), whole=True)
@@ -154,13 +152,13 @@ def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(
     assert parts <= set(references.all_paths(table.metadata, table.snapshot()).to_pylist())
 
 
-def test_a_cleaning_and_a_check_list_checkpoints_as_often_beside_many_tags_as_beside_few(
+def test_the_number_of_checkpoint_listings_does_not_depend_on_the_number_of_tags(
     monkeypatch,
 ):
-    asked = []
-    listed = Checkpoints.listed
-    monkeypatch.setattr(Checkpoints, "listed", lambda self: asked.append(1) or listed(self))
-    calls = []
+    listings = []
+    real_listed = Checkpoints.listed
+    monkeypatch.setattr(Checkpoints, "listed", lambda self: listings.append(1) or real_listed(self))
+    counts = []
     for tags in (4, 24):
         table, past = grown(3, MOR, **{"mdt.metadata.compact.records": 2})
         for n in range(tags):
@@ -168,13 +166,13 @@ def test_a_cleaning_and_a_check_list_checkpoints_as_often_beside_many_tags_as_be
             past[table.tag(f"t{n}")] = past[max(past)]
         storage = table.storage
         table.compact()
-        again = mdt.open(storage)
+        reopened = mdt.open(storage)
         for work in (
-            lambda t=again: t.clean(retain_commits=1),
-            lambda t=again: assert_clean(t.storage),
+            lambda t=reopened: t.clean(retain_commits=1),
+            lambda t=reopened: assert_clean(t.storage),
         ):
-            asked.clear()
+            listings.clear()
             work()
-            calls.append(len(asked))
-        assert_kept(again, past)
-    assert calls[:2] == calls[2:]
+            counts.append(len(listings))
+        assert_kept(reopened, past)
+    assert counts[:2] == counts[2:]

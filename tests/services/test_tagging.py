@@ -1,4 +1,4 @@
-"""Tags and savepoints: names of states, for readers, for cleaning, and for Hudi's services."""
+"""Tags and savepoints name states for readers, for cleaning, and for Hudi's services."""
 
 import io
 
@@ -30,22 +30,25 @@ def test_a_tag_names_a_state_for_every_reader(table):
     assert as_state(table.scan(as_of="before migration").to_arrow()) == BASE_STATE
     assert table.changes("first", "before migration").count() == table.changes(1, 2).count()
     assert mdt.open(table.storage, as_of="first").snapshot().seq == 1
-    found = table.tags().to_pylist()
-    assert [(tag["name"], tag["seq"], tag["savepoint"]) for tag in found] == [
+    tags_listed = table.tags().to_pylist()
+    assert [(tag["name"], tag["seq"], tag["savepoint"]) for tag in tags_listed] == [
         ("first", 1, False),
         ("before migration", 2, False),
     ]
-    assert found[0]["instant"] == table.history()["instant"][1].as_py()
+    assert tags_listed[0]["instant"] == table.history()["instant"][1].as_py()
     assert_clean(table.storage)
 
 
-def test_tags_are_kept_in_checkpoints_and_end_by_untag(table):
+def test_tags_are_stored_in_checkpoints_and_removed_by_untag(table):
     table.tag("a")
     table.tag("b", at=1)
     table.metadata.compact()
-    again = mdt.open(table.storage)
-    assert again.snapshot().checkpoint.seq == 4 and again.snapshot().tags.seqs == {"a": 2, "b": 1}
-    again.untag("a")
+    reopened = mdt.open(table.storage)
+    assert reopened.snapshot().checkpoint.seq == 4 and reopened.snapshot().tags.seqs == {
+        "a": 2,
+        "b": 1,
+    }
+    reopened.untag("a")
     assert mdt.open(table.storage).snapshot().tags.seqs == {"b": 1}
     with pytest.raises(Invalid, match="is not a tag, instant or time"):
         table.scan(as_of="a")
@@ -58,13 +61,13 @@ def test_tags_are_kept_in_checkpoints_and_end_by_untag(table):
 @pytest.mark.parametrize(
     "name", ["", "7", "20260228", "2026-02-28", " a", "a\n", "x" * 5000, 5, None, ["a"], "\ud800"]
 )
-def test_what_is_a_number_a_time_or_no_text_names_no_tag(table, name):
+def test_names_that_are_empty_numbers_times_or_not_text_are_refused(table, name):
     with pytest.raises(Invalid):
         table.tag(name)
     assert table.snapshot().seq == 2, "nothing was committed"
 
 
-def test_a_name_is_given_once_and_a_state_must_be_there(table):
+def test_a_tag_needs_an_unused_name_and_an_existing_state(table):
     table.tag("a", at=1)
     with pytest.raises(Invalid, match="the tag 'a' already names commit 1"):
         table.tag("a")
@@ -72,7 +75,7 @@ def test_a_name_is_given_once_and_a_state_must_be_there(table):
         table.tag("b", at=9)
 
 
-def test_of_two_writers_who_give_one_name_the_second_finds_it_taken(table):
+def test_of_two_writers_that_add_the_same_tag_the_second_is_refused(table):
     other = mdt.open(table.storage)
     with (
         pytest.raises(Invalid, match="already names commit 1"),
@@ -86,13 +89,13 @@ def test_of_two_writers_who_give_one_name_the_second_finds_it_taken(table):
 
 
 def savepoint_of(folder, instant):
-    (found,) = fastavro.reader(
+    (content,) = fastavro.reader(
         io.BytesIO((folder / ".hoodie" / f"{instant}.savepoint").read_bytes())
     )
-    return found
+    return content
 
 
-def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_path):
+def test_a_savepoint_is_on_hudis_timeline_until_its_tag_is_removed(tmp_path):
     folder = tmp_path / "t"
     table = mdt.create(folder, SCHEMA, ["id"], partition_by=["city"])
     table.upsert([{"id": "a", "city": "x"}, {"id": "b", "city": "y"}])
@@ -101,9 +104,9 @@ def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_
     names = sorted(table.files()["name"].to_pylist())
     table.create_index("bitmap(city)", mode="async")
     assert table.savepoint("kept", comment="before the migration") == 3
-    told = savepoint_of(folder, instants[2])
-    assert (told["savepointedBy"], told["comments"]) == ("mdt", "before the migration")
-    parts = told["partitionMetadata"]
+    savepoint = savepoint_of(folder, instants[2])
+    assert (savepoint["savepointedBy"], savepoint["comments"]) == ("mdt", "before the migration")
+    parts = savepoint["partitionMetadata"]
     assert sorted(parts) == ["city=x", "city=y"] and all(
         part == parts[part]["partitionPath"] for part in parts
     )
@@ -122,12 +125,12 @@ def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_
     assert savepoint_of(folder, instants[2])["comments"] == ""
 
 
-def test_a_table_in_the_past_cannot_be_tagged_and_shows_the_tags_of_then(table):
+def test_a_table_opened_as_of_a_commit_is_read_only_and_shows_the_tags_of_that_time(table):
     table.tag("a")
-    seen = mdt.open(MemoryStorage.copy(table.storage), as_of=2)  # type: ignore[arg-type]
-    assert not len(seen.tags())
+    past = mdt.open(MemoryStorage.copy(table.storage), as_of=2)  # type: ignore[arg-type]
+    assert not len(past.tags())
     with pytest.raises(Invalid, match="read-only"):
-        seen.tag("b")
+        past.tag("b")
 
 
 def test_tags_and_comments_that_are_too_long_are_refused(tmp_path):
@@ -142,7 +145,7 @@ def test_tags_and_comments_that_are_too_long_are_refused(tmp_path):
     assert table.savepoint("long", comment="ü" * 2048) == 2 and table.check().ok
 
 
-def test_a_tag_of_an_older_writer_that_counted_characters_is_read():
+def test_a_longer_tag_of_an_older_version_that_counted_characters_is_accepted():
     name = "ü" * 4096
     assert tags.are_changes({"add": {name: 1}}, 1)
     assert tags.tags_of({"seq": 1, "tags": {"seqs": {name: 1}, "savepoints": {}}}).seqs == {name: 1}

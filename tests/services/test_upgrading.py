@@ -1,4 +1,4 @@
-"""Upgrades from version 6 to version 9: the same rows for everybody, whenever the upgrade stops."""
+"""Upgrades from version 6 to version 9 keep the rows for all readers, also after a crash."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mdt.stores.storage import MemoryStorage
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
 
-def lived():
+def table_with_history():
     """Return a table of version 6 with every kind of instant, and log files."""
     storage = filled(MOR, "record")
     table = mdt.open(storage)
@@ -52,7 +52,7 @@ def lived():
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_an_upgraded_table_has_the_same_rows_and_is_written_on(table_type):
+def test_an_upgraded_table_has_the_same_rows_and_can_be_written(table_type):
     storage = filled(table_type, "record")
     names = {info.path for info in storage.list("") if info.path.startswith("city=")}
     result = mdt.open(storage).upgrade(9)
@@ -68,8 +68,8 @@ def test_an_upgraded_table_has_the_same_rows_and_is_written_on(table_type):
     assert_clean(storage)
 
 
-def test_all_instants_that_hudi_archives_are_on_the_new_timeline_and_none_is_on_the_old_one():
-    storage = lived()
+def test_an_upgrade_moves_all_instants_that_hudi_archives_to_the_new_timeline():
+    storage = table_with_history()
     old = [LAYOUTS[6].instant_at(info.path) for info in storage.list_dir(".hoodie")]
     before, state = {i for i in old if i is not None}, ours(storage)
     assert {"savepoint", "restore", "indexing"} <= {i.action for i in before}
@@ -113,7 +113,7 @@ def test_archived_instants_are_moved_to_the_history(monkeypatch):
 
 
 def test_after_a_crash_at_any_change_the_next_writer_finishes_the_upgrade():
-    for where, survivor in survivors(lived, lambda s: mdt.open(s).upgrade(9)):
+    for where, survivor in survivors(table_with_history, lambda s: mdt.open(s).upgrade(9)):
         count("crash points of an upgrade")
         state = ours(survivor)
         assert theirs(survivor) == state, where
@@ -128,8 +128,8 @@ def test_after_a_crash_at_any_change_the_next_writer_finishes_the_upgrade():
 
 
 @pytest.mark.parametrize("write", ["upsert", "abort"])
-def test_properties_that_a_dead_writer_has_put_back_are_converted_by_the_next_one(write):
-    storage = lived()
+def test_old_properties_restored_by_a_crashed_writer_are_converted_by_the_next_one(write):
+    storage = table_with_history()
     stale = storage.read(paths.properties())
     table = mdt.open(storage)
     table.upgrade(9)
@@ -145,7 +145,7 @@ def test_properties_that_a_dead_writer_has_put_back_are_converted_by_the_next_on
     refused("has changed it from version 9", table.snapshot, kind=Unsupported)
 
 
-def test_an_open_table_and_a_writer_beside_it_go_on():
+def test_a_table_opened_before_an_upgrade_can_still_be_read_and_written():
     storage = filled(MOR, "record")
     other = mdt.open(storage)
     assert other.scan().count() == len(BASE_STATE)
@@ -156,7 +156,7 @@ def test_an_open_table_and_a_writer_beside_it_go_on():
     assert_clean(storage)
 
 
-def test_an_upgrade_is_made_once_and_only_to_version_9():
+def test_an_upgrade_is_committed_once_and_only_to_version_9():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     refused("a table is upgraded to version 9, not 8", table.upgrade, 8, kind=Invalid)
@@ -168,9 +168,9 @@ def test_an_upgrade_is_made_once_and_only_to_version_9():
     assert table.snapshot().seq == seq
 
 
-def test_a_table_that_others_share_is_not_upgraded():
+def test_a_table_shared_with_other_writers_is_not_upgraded():
     storage = MemoryStorage()
     other_table(storage).upsert(batch([1], 1))
     table = mdt.adopt(storage)
-    said = "a table that other Hudi writers share cannot be upgraded"
-    refused(said, table.upgrade, 9, kind=Unsupported)
+    message = "a table that other Hudi writers share cannot be upgraded"
+    refused(message, table.upgrade, 9, kind=Unsupported)

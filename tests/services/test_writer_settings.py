@@ -1,4 +1,4 @@
-"""Tables of Hudi's writers whose instants are in local time, or whose paths are not encoded."""
+"""Tables of Hudi's writers with instants in local time, or with partition paths not encoded."""
 
 from functools import partial
 
@@ -21,12 +21,12 @@ from mdt.stores.storage import MemoryStorage
 versions = pytest.mark.parametrize("version", [6, 9])
 
 
-def adopted(version, zone, **named):
-    """Return an adopted table with a time zone, and its storage."""
+def adopted_table(version, zone, **settings):
+    """Return an adopted table with a time zone property, and its storage."""
     storage = MemoryStorage()
     theirs = other_table(storage, version=version)
     theirs.upsert(batch([1, 2, 3], 1))
-    ours = mdt.adopt(storage, **named)
+    ours = mdt.adopt(storage, **settings)
     stored = {**read_properties(storage), TIME_ZONE: zone}
     if not zone:
         del stored[TIME_ZONE]
@@ -36,10 +36,8 @@ def adopted(version, zone, **named):
 
 @versions
 @pytest.mark.parametrize("zone", ["LOCAL", ""])
-def test_instants_that_are_not_ahead_of_utc_are_in_utc_from_our_first_write_on(
-    version, zone, caplog
-):
-    ours, storage = adopted(version, zone)
+def test_the_first_write_sets_the_time_zone_to_utc_if_no_instant_is_ahead(version, zone, caplog):
+    ours, storage = adopted_table(version, zone)
     ours.upsert(batch([1], 2), dry_run=True)
     assert read_properties(storage).get(TIME_ZONE, "") == zone
     ours.upsert(batch([1], 2))
@@ -52,8 +50,8 @@ def test_instants_that_are_not_ahead_of_utc_are_in_utc_from_our_first_write_on(
 
 
 @versions
-def test_instants_that_are_ahead_of_utc_stay_so(version, monkeypatch):
-    ours, storage = adopted(version, "LOCAL")
+def test_the_time_zone_is_kept_while_instants_are_ahead_of_utc(version, monkeypatch):
+    ours, storage = adopted_table(version, "LOCAL")
     monkeypatch.setattr(writer_settings, "_now", lambda storage: "20200101000000000")
     ours.upsert(batch([1], 2))
     assert read_properties(storage)[TIME_ZONE] == "LOCAL"
@@ -62,10 +60,10 @@ def test_instants_that_are_ahead_of_utc_stay_so(version, monkeypatch):
     assert read_properties(storage)[TIME_ZONE] == "UTC"
 
 
-def test_a_writer_of_hudi_that_holds_the_lock_is_waited_for():
+def test_a_write_is_refused_while_another_writer_holds_hudis_lock():
     provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
     options = {"hoodie.write.lock.provider": provider, "hoodie.write.lock.wait_time_ms": 100}
-    ours, storage = adopted(6, "LOCAL", options=options)
+    ours, storage = adopted_table(6, "LOCAL", options=options)
     storage.create(".hoodie/lock", b"")
     refused("holds the lock", partial(ours.upsert, batch([1], 2)), kind=Conflict)
     assert read_properties(storage)[TIME_ZONE] == "LOCAL"
@@ -76,8 +74,8 @@ def test_a_writer_of_hudi_that_holds_the_lock_is_waited_for():
 
 @versions
 @pytest.mark.parametrize("stored", ["false", None])
-def test_partition_paths_are_encoded_by_all_writers_from_our_first_write_on(version, stored):
-    ours, storage = adopted(version, "UTC")
+def test_the_first_write_sets_the_property_that_partition_paths_are_encoded(version, stored):
+    ours, storage = adopted_table(version, "UTC")
     properties = {**read_properties(storage), ENCODES_PATHS: stored}
     replace_properties(
         Metadata(storage), {name: text for name, text in properties.items() if text is not None}
@@ -89,8 +87,10 @@ def test_partition_paths_are_encoded_by_all_writers_from_our_first_write_on(vers
 
 
 @versions
-def test_a_path_that_hudi_did_not_encode_is_read_and_refused_with_the_way_out(version, monkeypatch):
-    ours, storage = adopted(version, "UTC")
+def test_an_unencoded_partition_path_is_readable_but_writes_are_refused_with_a_hint(
+    version, monkeypatch
+):
+    ours, storage = adopted_table(version, "UTC")
     theirs = mdt.open(OtherWriter(storage))
     monkeypatch.setattr(partitions, "escape", str)
     theirs.upsert(batch([4], 2, "L'Aquila"))
@@ -103,7 +103,7 @@ def test_a_path_that_hudi_did_not_encode_is_read_and_refused_with_the_way_out(ve
     assert rows_of(theirs.anew()) == rows_of(ours) and len(rows_of(ours)) == 4
 
 
-def test_paths_that_need_no_encoding_are_left_to_hudis_writers():
+def test_the_encoding_property_is_not_set_if_paths_need_no_encoding():
     storage = MemoryStorage()
     numbers = columns("id int64, n int64")
     mdt.create(OtherWriter(storage), numbers, ["id"], partition_by=["n"])

@@ -1,6 +1,4 @@
-"""Every name of the public API does what its documentation says; hudi-rs sees the same rows after
-each step.
-"""
+"""The public API behaves as documented, and hudi-rs sees the same rows after each step."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -32,7 +30,9 @@ def counts(result):
 
 @BOTH
 @KEY_INDEXES
-def test_a_life_of_a_table(table_type, key_index, tmp_path):
+def test_inserts_upserts_deletes_and_compaction_return_counts_and_readers_agree(
+    table_type, key_index, tmp_path
+):
     path = tmp_path / "t"
     table = trees.create(
         path,
@@ -53,25 +53,25 @@ def test_a_life_of_a_table(table_type, key_index, tmp_path):
         (table.delete, rows(range(24)), (0, 0, 0, 0, 24), 0),
         (table.upsert, rows(range(24), 1, 5.0), (24, 0, 0, 0, 0), 24),
     ]
-    for write, data, expected, left in steps:
+    for write, data, expected, rows_left in steps:
         before = table.snapshot().seq
         result = write(data)
         assert counts(result) == expected
-        changed = sum(expected[:3]) > 0
-        assert result.seq == table.snapshot().seq == before + changed
-        assert bool(result.instant) == changed
+        is_commit = sum(expected[:3]) > 0
+        assert result.seq == table.snapshot().seq == before + is_commit
+        assert bool(result.instant) == is_commit
         assert (result.attempts, result.engine, result.warnings) == (1, "arrow", ())
-        assert len(trees.assert_readers_agree(table, path)) == left
+        assert len(trees.assert_readers_agree(table, path)) == rows_left
     assert table.compact().seq == table.snapshot().seq
     assert trees.assert_readers_agree(mdt.open(path), path) == trees.ordered(data)
 
 
-def test_a_table_is_found_by_text_path_and_url(tmp_path, monkeypatch):
+def test_a_table_is_opened_by_text_path_and_url(tmp_path, monkeypatch):
     mdt.create(tmp_path / "a b", SCHEMA, ["id"]).upsert(rows(range(3)))
     monkeypatch.chdir(tmp_path)
     url = (tmp_path / "a b").as_uri()
-    for where in (tmp_path / "a b", str(tmp_path / "a b"), "a b", url):
-        table = mdt.open(where)
+    for location in (tmp_path / "a b", str(tmp_path / "a b"), "a b", url):
+        table = mdt.open(location)
         assert table.scan().count() == 3
         assert table.path == str(tmp_path / "a b")
     mdt.create((tmp_path / "by%url").as_uri(), SCHEMA, ["id"])
@@ -89,14 +89,14 @@ def scanned(tmp_path_factory):
     return table
 
 
-def test_a_scan_returns_the_columns_that_were_asked_for_in_their_order(scanned):
-    wanted = ["fare", "_hoodie_record_key", "id", "_hoodie_partition_path"]
-    found = scanned.scan("ts = 2", columns=wanted).to_arrow()
-    assert found.column_names == wanted
-    assert found["_hoodie_record_key"].to_pylist() == found["id"].to_pylist()
-    assert set(found["_hoodie_partition_path"].to_pylist()) == {"city=x", "city=y"}
+def test_a_scan_returns_the_requested_columns_in_their_order(scanned):
+    names = ["fare", "_hoodie_record_key", "id", "_hoodie_partition_path"]
+    result = scanned.scan("ts = 2", columns=names).to_arrow()
+    assert result.column_names == names
+    assert result["_hoodie_record_key"].to_pylist() == result["id"].to_pylist()
+    assert set(result["_hoodie_partition_path"].to_pylist()) == {"city=x", "city=y"}
     assert scanned.scan(columns="id").to_arrow().column_names == ["id"]
-    assert scanned.scan("fare > 100", columns=wanted).to_arrow().schema.names == wanted
+    assert scanned.scan("fare > 100", columns=names).to_arrow().schema.names == names
     times = scanned.scan(
         columns=["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"]
     ).to_arrow()
@@ -108,7 +108,7 @@ def test_a_scan_returns_the_columns_that_were_asked_for_in_their_order(scanned):
     assert {batch.schema for batch in batches} == {SCHEMA} and sum(map(len, batches)) == 21
 
 
-def test_explain_says_what_is_read_and_what_each_index_did(scanned):
+def test_explain_returns_the_files_read_and_a_note_for_each_index(scanned):
     explained = scanned.scan("id = 'k006'").explain()
     assert (explained.seq, explained.where) == (3, "id = 'k006'")
     assert (explained.files_total, explained.files_read) == (len(scanned.files()), 1)
@@ -121,7 +121,7 @@ def test_explain_says_what_is_read_and_what_each_index_did(scanned):
     assert scanned.scan().explain().rows_read == scanned.scan().explain().rows_total
 
 
-def test_history_has_a_row_for_each_commit_and_files_one_for_each_file(scanned):
+def test_history_has_a_row_per_commit_and_files_has_a_row_per_file(scanned):
     history = scanned.history().to_pylist()
     assert [h["operation"] for h in history] == ["create", "upsert", "upsert", "delete"]
     assert [h["seq"] for h in history] == [0, 1, 2, 3]
@@ -137,7 +137,7 @@ def test_history_has_a_row_for_each_commit_and_files_one_for_each_file(scanned):
         assert (folder / file["partition"] / file["name"]).stat().st_size == file["size"]
 
 
-def test_an_open_table_sees_what_others_write(tmp_path):
+def test_an_open_table_sees_the_commits_of_other_writers(tmp_path):
     first = trees.create(tmp_path / "t", SCHEMA)
     second = mdt.open(tmp_path / "t")
     first.upsert(rows(range(5)))
@@ -147,7 +147,7 @@ def test_an_open_table_sees_what_others_write(tmp_path):
     assert (first.scan().count(), scan.count()) == (8, 5), "a scan stays at its snapshot"
 
 
-def test_options_are_kept_and_overridden_at_open(tmp_path):
+def test_stored_options_can_be_overridden_when_a_table_is_opened(tmp_path):
     path = tmp_path / "t"
     options = {"mdt.max.file.bytes": 2048, "mdt.durable": False, "hoodie.table.name": "rides"}
     table = mdt.create(path, SCHEMA, ["id"], options=options)
@@ -158,17 +158,17 @@ def test_options_are_kept_and_overridden_at_open(tmp_path):
     assert mdt.open(path).options.compression == "lz4"
 
 
-def test_the_metadata_are_compacted_as_often_as_the_option_says(tmp_path):
+def test_metadata_are_compacted_after_the_configured_number_of_records(tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.metadata.compact.records": 2})
     checkpoints = tmp_path / "t" / ".hoodie" / ".mdt" / "checkpoints"
     for i in range(5):
         table.upsert(rows(range(i, i + 3), i))
     assert len(list(checkpoints.glob("*.manifest"))) == 2
     assert len(trees.assert_readers_agree(mdt.open(tmp_path / "t"), tmp_path / "t")) == 7
-    at_once = mdt.open(tmp_path / "t", {"hoodie.metadata.compact.max.delta.commits": 1})
+    after_each_commit = mdt.open(tmp_path / "t", {"hoodie.metadata.compact.max.delta.commits": 1})
     for i in range(2):
-        at_once.upsert(rows(range(3), 9 + i))
-        assert at_once.metadata.checkpoint_seq == 6 + i
+        after_each_commit.upsert(rows(range(3), 9 + i))
+        assert after_each_commit.metadata.checkpoint_seq == 6 + i
 
 
 MOMENT = datetime(2024, 2, 29, 12, 30, 15, 123456, UTC)
@@ -185,7 +185,7 @@ KEYS = {
 
 @BOTH
 @pytest.mark.parametrize("type", KEYS)
-def test_a_key_of_type(type, table_type, tmp_path):
+def test_keys_of_each_type_can_be_written_and_read(type, table_type, tmp_path):
     values, text = KEYS[type]
     path = tmp_path / "t"
     data = pa.table({"k": values, "v": range(len(values))}, columns(f"k {type}, v int64"))
@@ -199,7 +199,7 @@ def test_a_key_of_type(type, table_type, tmp_path):
 
 
 @BOTH
-def test_keys_of_a_megabyte(table_type, tmp_path):
+def test_keys_of_a_megabyte_can_be_written_and_read(table_type, tmp_path):
     long = "k" * (1 << 20)
     data = pa.table({"id": [long + "a", long + "b", "k"], "v": [1, 2, 3]})
     table = trees.create(tmp_path / "t", data.schema, table_type=table_type)
@@ -210,7 +210,7 @@ def test_keys_of_a_megabyte(table_type, tmp_path):
     assert table.scan([("id", "=", long + "b")]).to_arrow()["v"].to_pylist() == [2]
 
 
-def test_the_kinds_of_error_are_told_apart():
+def test_error_classes_differ_in_retryability_and_show_their_hint():
     kinds = (
         mdt.Conflict,
         mdt.Corrupt,
@@ -227,7 +227,7 @@ def test_the_kinds_of_error_are_told_apart():
     assert set(mdt.__all__) <= set(dir(mdt)) and mdt.__version__
 
 
-def test_partition_directories_without_column_names(tmp_path):
+def test_partition_directories_can_omit_column_names(tmp_path):
     data = pa.table({"id": ["a", "b", "c"], "p": ["x/y", "b=c", None], "n": [1, 2, 3]})
     table = trees.create(
         tmp_path / "t", data.schema, partition_by=["p", "n"], options={"mdt.hive.style": "false"}
@@ -251,7 +251,7 @@ def test_partition_directories_without_column_names(tmp_path):
     ],
 )
 @BOTH
-def test_hudi_s_bloom_filter_stands_in_every_base_file_of_tables_with_the_key_index_bloom(
+def test_every_base_file_of_a_table_with_the_bloom_key_index_has_hudis_filter(
     key_index, options, expected, table_type, tmp_path
 ):
     table = trees.create(
@@ -273,7 +273,7 @@ def test_hudi_s_bloom_filter_stands_in_every_base_file_of_tables_with_the_key_in
         )
 
 
-def test_the_filter_in_a_footer_is_the_one_that_hudi_reads(tmp_path):
+def test_the_filter_in_a_footer_has_hudis_format(tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.bloom.fpp": 1e-6})
     table.upsert(rows(range(50)))
     footer = pq.read_metadata(next((tmp_path / "t").glob("*.parquet"))).metadata
@@ -281,25 +281,25 @@ def test_the_filter_in_a_footer_is_the_one_that_hudi_reads(tmp_path):
         footer[b"org.apache.hudi.bloomfilter"],
         footer[b"hoodie_bloom_filter_type_code"].decode(),
     )
-    asked = pa.array([f"k{i:03}" for i in range(100)])
-    assert hudi_bloom.may_contain(text, code, asked).tolist() == [True] * 50 + [False] * 50
+    keys = pa.array([f"k{i:03}" for i in range(100)])
+    assert hudi_bloom.may_contain(text, code, keys).tolist() == [True] * 50 + [False] * 50
     assert trees.assert_readers_agree(table, tmp_path / "t") == trees.ordered(rows(range(50)))
 
 
-def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path):
-    def unit_bytes(name, options, at_open):
+def test_the_filters_of_the_key_index_grow_with_the_requested_precision(tmp_path):
+    def key_part_bytes(name, options, at_open):
         trees.create(tmp_path / name, SCHEMA, options=options)
         table = mdt.open(tmp_path / name, at_open)
         table.upsert(rows(range(1000)))
         return sum(key_part.size for key_part in table.snapshot().key_parts)
 
-    plain = unit_bytes("plain", {}, {})
-    assert unit_bytes("kept", {"mdt.bloom.fpp": 1e-6}, {}) > 1.5 * plain
-    assert unit_bytes("open", {}, {"mdt.bloom.fpp": 1e-6}) > 1.5 * plain
+    plain = key_part_bytes("plain", {}, {})
+    assert key_part_bytes("kept", {"mdt.bloom.fpp": 1e-6}, {}) > 1.5 * plain
+    assert key_part_bytes("open", {}, {"mdt.bloom.fpp": 1e-6}) > 1.5 * plain
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_files_are_flushed_unless_the_table_says_otherwise(durable, tmp_path, monkeypatch):
+def test_files_are_flushed_unless_the_table_is_not_durable(durable, tmp_path, monkeypatch):
     mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.durable": durable})
     flushed = []
     monkeypatch.setattr("mdt.stores.local.os.fsync", flushed.append)

@@ -1,4 +1,4 @@
-"""Past states of a table: scans, look-ups, and tables that were opened as of a point."""
+"""Earlier versions of a table: scans, look-ups, and tables opened as of a point in time."""
 
 import pickle
 
@@ -21,8 +21,8 @@ def rows(text):
 
 @pytest.fixture(params=TABLE_TYPES)
 def table(request, tmp_path):
-    """Return a table with two upserts, a delete and, if it has log files, a compaction."""
-    found = mdt.create(
+    """A table with two upserts, a delete and, if it has log files, a compaction."""
+    created = mdt.create(
         tmp_path / "t",
         SCHEMA,
         ["id"],
@@ -30,30 +30,30 @@ def table(request, tmp_path):
         table_type=request.param,
         indexes=["bitmap(n)"],
     )
-    found.upsert(rows(STATES[1]))
-    found.upsert(rows("a x 10, d y 4"))
-    found.delete(rows("b x 0"))
-    found.compact()
-    return found
+    created.upsert(rows(STATES[1]))
+    created.upsert(rows("a x 10, d y 4"))
+    created.delete(rows("b x 0"))
+    created.compact()
+    return created
 
 
 STATES = ["", "a x 1, b x 2, c y 3", "a x 10, b x 2, c y 3, d y 4", "a x 10, c y 3, d y 4"]
 
 
-def test_each_state_is_read_as_it_was_by_scan_open_and_hudi_rs(table):
+def test_each_version_is_read_unchanged_by_scan_open_and_hudi_rs(table):
     instants = table.history()["instant"].to_pylist()
     for seq, state in enumerate(STATES):
         expected = rows(state)
         assert bag(table.scan(as_of=seq).to_arrow()) == bag(expected)
         assert bag(table.scan(as_of=instants[seq]).to_arrow()) == bag(expected)
         assert table.scan(as_of=seq).count() == len(expected)
-        seen = mdt.open(table.path, as_of=seq)
-        assert bag(seen.scan().to_arrow()) == bag(expected)
-        assert seen.history()["seq"].to_pylist() == list(range(seq + 1))
+        past = mdt.open(table.path, as_of=seq)
+        assert bag(past.scan().to_arrow()) == bag(expected)
+        assert past.history()["seq"].to_pylist() == list(range(seq + 1))
         assert bag(hudi_table(table.path, SCHEMA, {AS_OF: instants[seq]})) == bag(expected)
 
 
-def test_indexes_work_on_a_past_state_and_get_finds_its_rows(table):
+def test_scans_of_an_earlier_version_use_indexes_and_get_returns_its_rows(table):
     scan, key = table.scan("n = 2", as_of=2), {"id": "b", "city": "x"}
     assert scan.to_arrow().to_pylist() == [{**key, "n": 2}]
     assert "bitmap/1(n)" in {note.index for note in scan.explain().indexes if note.used}
@@ -77,41 +77,41 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", list(WRITES))
-def test_a_table_opened_as_of_a_point_cannot_be_written_to(table, write):
-    seen, newest = mdt.open(table.path, as_of=1), table.snapshot().seq
-    refused("as of commit 1 and read-only", WRITES[write], seen)
+def test_a_table_opened_as_of_a_commit_is_read_only(table, write):
+    past, newest = mdt.open(table.path, as_of=1), table.snapshot().seq
+    refused("as of commit 1 and read-only", WRITES[write], past)
     assert table.snapshot().seq == newest
 
 
-def test_a_table_opened_as_of_a_point_stays_there_and_keeps_it_in_a_pickle(
+def test_a_table_opened_as_of_a_commit_stays_at_it_also_after_pickling(
     table,
 ):
-    seen = mdt.open(table.path, as_of=2)
+    past = mdt.open(table.path, as_of=2)
     table.upsert(rows("e y 5"))
-    again = pickle.loads(pickle.dumps(seen))
-    assert bag(seen.scan().to_arrow()) == bag(again.scan().to_arrow()) == bag(rows(STATES[2]))
-    assert "as of commit 2" in repr(again)
-    assert bag(seen.scan(as_of=1).to_arrow()) == bag(rows(STATES[1]))
+    restored = pickle.loads(pickle.dumps(past))
+    assert bag(past.scan().to_arrow()) == bag(restored.scan().to_arrow()) == bag(rows(STATES[2]))
+    assert "as of commit 2" in repr(restored)
+    assert bag(past.scan(as_of=1).to_arrow()) == bag(rows(STATES[1]))
 
 
-def test_an_incremental_scan_returns_rows_whose_commit_is_in_the_range(table):
+def test_an_incremental_scan_returns_the_rows_written_by_commits_in_the_range(table):
     instants = table.history()["instant"].to_pylist()
     table.upsert(rows("c y 30"))
     newest = table.snapshot().seq
     for since in range(newest + 1):
         for until in range(since, newest + 1):
-            found = table.scan(since=since, until=until).to_arrow()
+            created = table.scan(since=since, until=until).to_arrow()
             where = "_change = 'insert' or _change = 'update_after'"
             net = table.changes(since, until).to_arrow()
-            came = net.filter(matches(parse_where(where, net.schema), net))
-            assert bag(found) == bag(came.select(SCHEMA.names))
+            written = net.filter(matches(parse_where(where, net.schema), net))
+            assert bag(created) == bag(written.select(SCHEMA.names))
     expected = rows("a x 10, c y 30, d y 4")
     assert bag(table.scan("n > 3", since=instants[1]).to_arrow()) == bag(expected)
     assert table.scan(since=newest - 1).explain().files_read == 1, (
         "files of older commits are not read"
     )
-    again = pickle.loads(pickle.dumps(table.scan("n > 3", since=1)))
-    assert again.count() == 3 and repr(again).endswith("where n > 3, written after commit 1>")
+    restored = pickle.loads(pickle.dumps(table.scan("n > 3", since=1)))
+    assert restored.count() == 3 and repr(restored).endswith("where n > 3, written after commit 1>")
 
 
 REFUSED = [
@@ -125,13 +125,13 @@ REFUSED = [
 ]
 
 
-def test_a_point_or_a_range_that_makes_no_sense_is_refused(table):
-    for given, said in REFUSED:
-        refused(said, table.scan, **given)
+def test_invalid_points_in_time_and_ranges_are_refused(table):
+    for arguments, message in REFUSED:
+        refused(message, table.scan, **arguments)
     refused("no commit -1", mdt.open, table.path, as_of=-1)
 
 
-def test_meta_columns_are_filtered_on_and_chosen_by_name(table):
+def test_meta_columns_can_be_filtered_and_selected(table):
     instant = table.history()["instant"][2].as_py()
     for where, names, expected in (
         (
@@ -148,7 +148,7 @@ def test_meta_columns_are_filtered_on_and_chosen_by_name(table):
     assert bag(first.to_arrow()) == bag(rows("b x 2, c y 3"))
 
 
-def test_the_read_optimized_view_is_the_base_files_as_hudi_rs_reads_them(table):
+def test_the_read_optimized_view_equals_that_of_hudi_rs(table):
     for seq in range(table.snapshot().seq + 1):
         options = {**READ_OPTIMIZED, AS_OF: table.history()["instant"][seq].as_py()}
         scan = table.scan(as_of=seq, query_type="read_optimized")
@@ -156,7 +156,7 @@ def test_the_read_optimized_view_is_the_base_files_as_hudi_rs_reads_them(table):
         everything = scan.to_arrow()
         assert bag(everything) == bag(expected) and scan.count() == len(expected)
         for where in ("id = 'a'", "n = 1", "n > 3"):
-            found = table.scan(where, as_of=seq, query_type="read_optimized").to_arrow()
+            created = table.scan(where, as_of=seq, query_type="read_optimized").to_arrow()
             matching = everything.filter(matches(parse_where(where, SCHEMA), everything))
-            assert bag(found) == bag(matching)
+            assert bag(created) == bag(matching)
     assert repr(pickle.loads(pickle.dumps(scan))).endswith("read_optimized>")

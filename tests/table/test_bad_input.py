@@ -1,5 +1,5 @@
-"""What does not fit is refused before anything is written: the error names the thing, and no byte
-on disk changes.
+"""Invalid input is refused before anything is written. The error names the mistake, and no byte on
+disk changes.
 """
 
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from mdt.stores.storage import LocalStorage
 
 SCHEMA = columns("id string, city string, ts int64, fare double, n int32")
 SCHEMA = SCHEMA.append(pa.field("at", pa.timestamp("us", "UTC")))
-GOOD = {
+VALID = {
     "id": ["a", "b"],
     "city": ["x", "y"],
     "ts": [1, 1],
@@ -26,16 +26,18 @@ GOOD = {
     "n": [1, 2],
     "at": [datetime(2024, 1, 1, tzinfo=UTC)] * 2,
 }
-ROW = {name: values[0] for name, values in GOOD.items()}
+ROW = {name: values[0] for name, values in VALID.items()}
 NOT_UTF8 = pa.StringArray.from_buffers(2, *pa.array([b"a", b"\xff"]).buffers()[1:])
-ASTRAY = pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int8()), pa.array(["x"]), safe=False)
+INVALID_INDICES = pa.DictionaryArray.from_arrays(
+    pa.array([0, 5], pa.int8()), pa.array(["x"]), safe=False
+)
 
 
 def rows(**changed):
-    """Return two good rows; a column given as Arrow array keeps its type, one given as list gets
-    the table's.
+    """Return two valid rows. A column given as an Arrow array keeps its type, a column given as a list
+    gets the type of the table.
     """
-    columns = {**GOOD, **changed}
+    columns = {**VALID, **changed}
     arrays = [
         c if isinstance(c, pa.Array) else pa.array(c, SCHEMA.field(n).type)
         for n, c in columns.items()
@@ -128,7 +130,7 @@ UPSERTS = {
     ),
     "a dict of one row": (ROW, "column 'id' of a dict is a str, not a list … hint: … [row]"),
     "columns of different lengths": (
-        {**GOOD, "ts": [1]},
+        {**VALID, "ts": [1]},
         "different lengths … 'ts': 1 … hint: … for each row",
     ),
     "a name that is no text": ([{5: 1}], "the column name 5 is not a string … hint: … strings"),
@@ -156,7 +158,7 @@ UPSERTS = {
         "column 'id' is string … row 1 … Invalid UTF8 … hint: … id string",
     ),
     "a dictionary whose indices lead nowhere": (
-        rows(city=ASTRAY),
+        rows(city=INVALID_INDICES),
         "column 'city' is dictionary … row 1 (id='b') … hint: … id string",
     ),
     "a double that is no integer": (
@@ -207,25 +209,25 @@ CALLS = {
 
 
 @pytest.mark.parametrize(("data", "said"), UPSERTS.values(), ids=UPSERTS.keys())
-def test_an_upsert_of(data, said, table):
+def test_an_upsert_with_invalid_data_is_refused(data, said, table):
     assert not refused(said, table.upsert, data).retryable
 
 
 @pytest.mark.parametrize(("call", "said"), CALLS.values(), ids=CALLS.keys())
-def test_a_call_of(call, said, table):
+def test_a_call_with_invalid_arguments_is_refused(call, said, table):
     refused(said, call, table)
 
 
-def test_every_column_of_a_wrong_type_has_its_line(table):
-    wrong = rows(ts=pa.array(["1", "2"]), fare=pa.array(["1", "2"]), n=pa.array([True, False]))
-    error = refused("hint: … ts int64, fare double, n int32", table.upsert, wrong)
+def test_the_error_has_a_line_for_each_column_of_a_wrong_type(table):
+    invalid = rows(ts=pa.array(["1", "2"]), fare=pa.array(["1", "2"]), n=pa.array([True, False]))
+    error = refused("hint: … ts int64, fare double, n int32", table.upsert, invalid)
     lines = error.message.splitlines()[1:]
     assert [line.split("'")[1] for line in lines] == ["ts", "fare", "n"]
     assert all("the types do not fit" in line for line in lines)
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "delete"])
-def test_no_rows_are_fine_and_commit_nothing(operation, table):
+def test_writes_without_rows_are_accepted_and_commit_nothing(operation, table):
     result = getattr(table, operation)(rows().slice(0, 0))
     assert (result.seq, result.instant, result.inserted, result.missing) == (1, "", 0, 0)
 
@@ -293,13 +295,13 @@ FILTERS = {
 
 
 @pytest.mark.parametrize(("where", "said"), FILTERS.values(), ids=FILTERS.keys())
-def test_a_filter(where, said, table):
+def test_an_invalid_filter_is_refused(where, said, table):
     refused(said, table.scan, where)
 
 
-def test_what_is_not_there_is_unsupported(table):
-    said = "'median' … \n  ^ … hint: functions are … coalesce"
-    refused(said, table.scan, "median(city) = 'X'", kind=Unsupported)
+def test_unknown_functions_and_storage_schemes_are_unsupported(table):
+    message = "'median' … \n  ^ … hint: functions are … coalesce"
+    refused(message, table.scan, "median(city) = 'X'", kind=Unsupported)
     refused("'ftp'", mdt.open, "ftp://h/t", kind=Unsupported)
     refused("empty", mdt.open, "")
 
@@ -307,12 +309,12 @@ def test_what_is_not_there_is_unsupported(table):
 @pytest.mark.parametrize(
     "columns", [5, [5], [None], b"id", [["id"]], ["id\0"], ["\ud800"], object()]
 )
-def test_columns_that_are_no_names(columns, table):
+def test_columns_that_are_not_valid_names_are_refused(columns, table):
     str(refused("", table.scan, columns=columns)).encode("utf-8")
 
 
 @pytest.mark.parametrize("spec", [5, None, [None], [["bitmap(n)"]], b"bitmap(n)"])
-def test_indexes_that_are_no_specifications(spec, table):
+def test_invalid_index_specifications_are_refused(spec, table):
     refused("text", table.create_index, spec)
 
 
@@ -335,7 +337,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(("options", "said"), OPTIONS.values(), ids=OPTIONS.keys())
-def test_options_at_open(options, said, root):
+def test_opening_a_table_with_invalid_options_is_refused(options, said, root):
     refused(said, mdt.open, root / "t", options)
 
 
@@ -391,20 +393,20 @@ NEW = {
 
 
 @pytest.mark.parametrize(("columns", "more", "said"), NEW.values(), ids=NEW.keys())
-def test_a_new_table_with(columns, more, said, root):
+def test_creating_a_table_with_invalid_arguments_is_refused(columns, more, said, root):
     refused(said, trees.create, root / "new", columns, **more)
 
 
 @pytest.mark.parametrize(
     "type", [pa.float64(), pa.binary(), pa.decimal128(5, 2), pa.list_(pa.int32())], ids=str
 )
-def test_a_type_that_cannot_be_a_key_or_a_partition(type, root):
+def test_keys_and_partitions_of_unsupported_types_are_refused(type, root):
     columns = pa.schema([("id", pa.string()), ("v", type)])
-    for more, said in (
+    for more, message in (
         ({"key": ["v"]}, "'v' … cannot be a key … hint: … string"),
         ({"partition_by": ["v"]}, "'v' … cannot partition … hint: … date"),
     ):
-        refused(said, trees.create, root / "new", columns, **more)
+        refused(message, trees.create, root / "new", columns, **more)
 
 
 def test_a_table_that_exists_is_not_created_again(root):
@@ -415,13 +417,13 @@ class WithoutConditionalPut(LocalStorage):
     conditional_put = False
 
 
-def test_storage_without_conditional_put_is_read_but_never_written(root):
+def test_storage_without_conditional_put_is_readable_but_refuses_writes(root):
     storage = WithoutConditionalPut(root / "t", durable=False)
     table = mdt.open(storage)
     assert table.scan().count() == 2
-    said = f"{storage.url} … does not support conditional puts … hint: … reading works"
+    message = f"{storage.url} … does not support conditional puts … hint: … reading works"
     for change in (lambda: table.upsert(rows()), lambda: table.delete(rows()), table.compact):
-        refused(said, change, kind=Unsupported)
+        refused(message, change, kind=Unsupported)
     new = WithoutConditionalPut(root / "new", durable=False)
-    said = "does not support conditional puts … hint: … S3"
-    refused(said, mdt.create, new, SCHEMA, ["id"], kind=Unsupported)
+    message = "does not support conditional puts … hint: … S3"
+    refused(message, mdt.create, new, SCHEMA, ["id"], kind=Unsupported)

@@ -1,4 +1,4 @@
-"""What changed between two states of a table, as a stream of rows."""
+"""The changes between two versions of a table, as a stream of rows."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def numbered(numbers, sign=1, city="x"):
     return rows(", ".join(f"k{i} {city} {sign * i}" for i in numbers))
 
 
-def made(**more):
+def new_table(**more):
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], **more)
 
 
 @pytest.fixture(params=KINDS, ids="-".join)
 def table(request):
-    """Return a table of five commits and, where there are log files, a compaction after the
-    second.
-    """
+    """A table of five commits and, if it has log files, a compaction after the second."""
     kind, key_index = request.param
-    found = made(partition_by=["city"], table_type=kind, key_index=key_index, indexes=["bitmap(n)"])
-    found.upsert(rows("a x 1, b x 2, c y 3"))
-    found.upsert(rows("a x 10, d y 4"))
-    found.compact()
-    found.delete(rows("b x 0"))
-    found.upsert(rows("a x 11"))
-    return found
+    created = new_table(
+        partition_by=["city"], table_type=kind, key_index=key_index, indexes=["bitmap(n)"]
+    )
+    created.upsert(rows("a x 1, b x 2, c y 3"))
+    created.upsert(rows("a x 10, d y 4"))
+    created.compact()
+    created.delete(rows("b x 0"))
+    created.upsert(rows("a x 11"))
+    return created
 
 
 class Read(NamedTuple):
-    """Rows that were read of files."""
+    """Rows read from data files."""
 
     files: list[int]
     count: int
@@ -60,21 +60,21 @@ class Read(NamedTuple):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Return a list that gets what is read of files."""
-    found = []
+    """The list of reads from data files, which is extended by each read."""
+    calls = []
     rows_at = changed_rows.rows_at
 
-    def counted(*given, **named):
-        _, _, rows, names = given
-        found.append(Read(np.unique(rows.file).tolist(), len(rows.file), tuple(names)))
-        return rows_at(*given, **named)
+    def record(*args, **kwargs):
+        _, _, rows, names = args
+        calls.append(Read(np.unique(rows.file).tolist(), len(rows.file), tuple(names)))
+        return rows_at(*args, **kwargs)
 
-    monkeypatch.setattr(changed_rows, "rows_at", counted)
-    return found
+    monkeypatch.setattr(changed_rows, "rows_at", record)
+    return calls
 
 
-def told(changes, *more):
-    """Return of each change its kind, id and n, and the columns ``more``, as text."""
+def change_texts(changes, *more):
+    """Return the kind, id and n of each change, and the columns ``more``, as text."""
     names = ("_change", "id", "n", *more)
     return [" ".join(str(row[name]) for name in names) for row in changes.to_arrow().to_pylist()]
 
@@ -89,13 +89,13 @@ ALL = [
 ]
 
 
-def test_all_changes_come_commit_by_commit_first_what_died(table):
-    assert told(table.changes(1, mode="all")) == ALL
+def test_all_changes_are_ordered_by_commit_with_old_rows_before_new_rows(table):
+    assert change_texts(table.changes(1, mode="all")) == ALL
     shorter = [change for change in ALL if "before" not in change]
-    assert told(table.changes(1, mode="all", before=False)) == shorter
+    assert change_texts(table.changes(1, mode="all", before=False)) == shorter
 
 
-def test_net_changes_are_one_a_key_from_first_to_last(table):
+def test_net_changes_compare_the_first_and_last_version_of_each_key(table):
     newest = table.snapshot().seq
     expected = [
         f"delete b 2 {newest - 1}",
@@ -103,102 +103,108 @@ def test_net_changes_are_one_a_key_from_first_to_last(table):
         f"update_after a 11 {newest}",
         f"update_before a 1 {newest}",
     ]
-    assert sorted(told(table.changes(1), "_seq")) == expected
-    assert sorted(told(table.changes(1, before=False), "_seq")) == expected[:3]
-    assert sorted(told(table.changes(0))) == ["insert a 11", "insert c 3", "insert d 4"]
+    assert sorted(change_texts(table.changes(1), "_seq")) == expected
+    assert sorted(change_texts(table.changes(1, before=False), "_seq")) == expected[:3]
+    assert sorted(change_texts(table.changes(0))) == ["insert a 11", "insert c 3", "insert d 4"]
     table.delete(rows("a x 0"))
-    assert told(table.changes(1, where="id = 'a'", before=False)) == ["delete a 11"]
+    assert change_texts(table.changes(1, where="id = 'a'", before=False)) == ["delete a 11"]
     refused("before takes True or False", table.changes, 1, before="no")  # type: ignore[arg-type]
 
 
 @BOTH
-def test_updates_without_rows_before_read_only_what_their_commit_wrote(table_type, reads):
-    table = made(table_type=table_type)
+def test_updates_without_old_rows_read_only_files_of_their_commit(table_type, reads):
+    table = new_table(table_type=table_type)
     table.upsert(numbered(range(1000)))
     table.upsert(numbered(range(1, 1000, 7), -1))
-    found = table.changes(1, before=False)
-    assert found.to_arrow()["_change"].unique().to_pylist() == ["update_after"]
+    changes = table.changes(1, before=False)
+    assert changes.to_arrow()["_change"].unique().to_pylist() == ["update_after"]
     files = [file for read in reads for file in read.files]
-    assert [found.range.view.segment_ids[file] >> 20 for file in files] == [2]
+    assert [changes.range.view.segment_ids[file] >> 20 for file in files] == [2]
 
 
-def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(reads):
-    table = made(partition_by=["city"], table_type="COPY_ON_WRITE")
+def test_keys_are_read_only_in_file_groups_with_both_inserts_and_updates(reads):
+    table = new_table(partition_by=["city"], table_type="COPY_ON_WRITE")
     for city in "xy":
         table.upsert(numbered(range(100), 1, city))
     table.upsert(rows("k1 x -1, k2 x -2, k3 y -3, new y 4"))
     expected = ["insert new 4", "update_after k1 -1", "update_after k2 -2", "update_after k3 -3"]
     for mode in ("all", "net"):
-        assert sorted(told(table.changes(2, mode=mode, before=False))) == expected
+        assert sorted(change_texts(table.changes(2, mode=mode, before=False))) == expected
     keys = [read.count for read in reads if read.names == ("_hoodie_record_key",)]
-    assert keys == [3, 3], "of y: what died, and both that came"
+    assert keys == [3, 3], "in y: the deleted row and the two new rows"
 
 
-def test_counts_of_a_record_that_disagree_with_its_rows_tell_nothing(table, monkeypatch):
-    expected = told(table.changes(0, mode="all"))
+def test_counts_of_a_commit_record_that_disagree_with_its_rows_are_ignored(table, monkeypatch):
+    expected = change_texts(table.changes(0, mode="all"))
     from_record = history_range._RecordedChanges.from_record
 
-    def forged(record):
-        made = from_record(record)
+    def with_wrong_counts(record):
+        original = from_record(record)
         return history_range._RecordedChanges(
-            made.seq,
-            made.instant,
-            made.deleted,
-            made.inserted,
-            made.updates,
-            made.inserts,
-            made.deletes,
+            original.seq,
+            original.instant,
+            original.deleted,
+            original.inserted,
+            original.updates,
+            original.inserts,
+            original.deletes,
         )
 
-    monkeypatch.setattr(history_range._RecordedChanges, "from_record", forged)
-    assert told(table.changes(0, mode="all")) == expected
+    monkeypatch.setattr(history_range._RecordedChanges, "from_record", with_wrong_counts)
+    assert change_texts(table.changes(0, mode="all")) == expected
 
 
-def test_a_key_that_came_and_went_within_the_range_has_not_changed(table):
+def test_a_key_inserted_and_deleted_within_the_range_has_no_net_change(table):
     before = table.snapshot().seq
     table.upsert(rows("new x 1"))
     table.delete(rows("new x 1"))
-    assert told(table.changes(before)) == []
-    assert told(table.changes(before, mode="all")) == ["insert new 1", "delete new 1"]
+    assert change_texts(table.changes(before)) == []
+    assert change_texts(table.changes(before, mode="all")) == ["insert new 1", "delete new 1"]
 
 
 def test_each_change_has_the_seq_and_instant_of_its_commit(table):
     instants = table.history()["instant"].to_pylist()
-    found = table.changes(0, mode="all").to_arrow().to_pylist()
-    assert [instants[row["_seq"]] for row in found] == [row["_instant"] for row in found]
+    change_rows = table.changes(0, mode="all").to_arrow().to_pylist()
+    assert [instants[row["_seq"]] for row in change_rows] == [
+        row["_instant"] for row in change_rows
+    ]
 
 
-def test_services_change_nothing_and_what_they_moved_is_found(table):
+def test_services_report_no_changes_and_rows_they_moved_are_located(table):
     before = table.snapshot().seq
-    expected = sorted(told(table.changes(1)))
+    expected = sorted(change_texts(table.changes(1)))
     table.compact()
-    assert told(table.changes(before)) == [] == told(table.changes(before, mode="all"))
-    assert min(told(table.changes(1))) == expected[0]
+    assert (
+        change_texts(table.changes(before)) == [] == change_texts(table.changes(before, mode="all"))
+    )
+    assert min(change_texts(table.changes(1))) == expected[0]
     table.delete(rows("c y 0"))
-    assert told(table.changes(table.snapshot().seq - 1)) == ["delete c 3"], (
-        "it died where compaction put it"
+    assert change_texts(table.changes(table.snapshot().seq - 1)) == ["delete c 3"], (
+        "the row was deleted in the file of the compaction"
     )
 
 
-def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(table, reads):
-    assert told(table.changes(1, where="n = 10", mode="all")) == [ALL[1], ALL[4]]
-    assert sum(read.count for read in reads if "n" in read.names) == 2, "the bitmap knows the rows"
-    assert told(table.changes(1, where="n > :low", params={"low": 10})) == [ALL[5]]
+def test_a_filter_applies_to_old_and_new_rows_and_uses_indexes(table, reads):
+    assert change_texts(table.changes(1, where="n = 10", mode="all")) == [ALL[1], ALL[4]]
+    assert sum(read.count for read in reads if "n" in read.names) == 2, (
+        "the bitmap selects the rows"
+    )
+    assert change_texts(table.changes(1, where="n > :low", params={"low": 10})) == [ALL[5]]
     assert table.changes(1, where="n = 10").count() == 0
     assert table.changes(1, where="_hoodie_record_key = 'd'").count() == 1
 
 
-def test_columns_are_chosen_and_may_be_meta_columns_or_none(table):
-    found = table.changes(2, columns=["n", "_hoodie_commit_time"]).to_arrow()
-    assert found.column_names == ["_change", "_seq", "_instant", "n", "_hoodie_commit_time"]
+def test_changes_can_select_columns_including_meta_columns_or_none(table):
+    change_rows = table.changes(2, columns=["n", "_hoodie_commit_time"]).to_arrow()
+    assert change_rows.column_names == ["_change", "_seq", "_instant", "n", "_hoodie_commit_time"]
     assert table.changes(2, columns=[]).to_arrow().num_columns == 3
     refused("no column 'm'", table.changes, 2, columns=["m"])
 
 
-def test_a_column_of_an_older_table_with_the_name_of_a_change_is_refused_until_others_are_named(
+def test_an_older_table_with_a_reserved_column_needs_a_selection_of_other_columns(
     monkeypatch,
 ):
-    # As before such names were refused.
+    # As in tables created before such names were refused.
     monkeypatch.setattr(declared, "_CHANGE_COLUMNS", frozenset())
     table = mdt.create(MemoryStorage(), columns("id string, _seq int64"), ["id"])
     table.upsert([{"id": "a", "_seq": 1}])
@@ -206,19 +212,23 @@ def test_a_column_of_an_older_table_with_the_name_of_a_change_is_refused_until_o
     assert table.changes(0, columns=["id"]).count() == 1
 
 
-def test_a_range_takes_every_kind_of_point_and_is_refused_backwards(table):
+def test_a_range_accepts_seqs_and_instants_and_must_not_be_reversed(table):
     instants = table.history()["instant"].to_pylist()
     newest = table.snapshot().seq
-    assert told(table.changes(instants[1], instants[2])) == told(table.changes(1, 2))
+    assert change_texts(table.changes(instants[1], instants[2])) == change_texts(
+        table.changes(1, 2)
+    )
     assert table.changes(newest).count() == table.changes(2, 2).count() == 0
-    assert told(mdt.open(table.storage, as_of=2).changes(1)) == told(table.changes(1, 2))
+    assert change_texts(mdt.open(table.storage, as_of=2).changes(1)) == change_texts(
+        table.changes(1, 2)
+    )
     refused("is reversed", table.changes, 3, 2)
     refused(f"no commit {newest + 1}", table.changes, 0, newest + 1)
     refused("mode='some'", table.changes, 0, mode="some")
     refused("since", table.changes, None)  # type: ignore[arg-type]
 
 
-def test_the_stream_is_read_by_others_as_often_as_they_like(tmp_path):
+def test_a_change_stream_can_be_read_repeatedly_by_arrow_and_after_pickling(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
     table.upsert(numbered(range(1000)))
     table.upsert(numbered(range(1, 500), -1))
@@ -236,18 +246,18 @@ def test_the_stream_is_read_by_others_as_often_as_they_like(tmp_path):
     assert repr(changes) == "<mdt changes of t, commits 2 to 2, net: 3 columns>"
 
 
-def test_declared_types_come_back():
+def test_changes_have_the_declared_types():
     schema = columns("id large_string, at timestamp[s], x uint16")
     table = mdt.create(MemoryStorage(), schema, ["id"])
-    given = pa.table({"id": ["a"], "at": [1], "x": [7]}, schema=schema)
-    table.upsert(given)
-    found = table.changes(0).to_arrow()
-    assert found.drop_columns(["_change", "_seq", "_instant"]).equals(given)
+    rows_written = pa.table({"id": ["a"], "at": [1], "x": [7]}, schema=schema)
+    table.upsert(rows_written)
+    change_rows = table.changes(0).to_arrow()
+    assert change_rows.drop_columns(["_change", "_seq", "_instant"]).equals(rows_written)
 
 
 @pytest.mark.parametrize("mode", ["net", "all"])
-def test_many_rows_are_read_in_batches_and_are_the_same(mode, monkeypatch):
-    table = made(table_type="COPY_ON_WRITE", options={"mdt.row.group.rows": 64})
+def test_many_changes_are_read_in_batches_with_the_same_rows(mode, monkeypatch):
+    table = new_table(table_type="COPY_ON_WRITE", options={"mdt.row.group.rows": 64})
     numbers = np.random.default_rng(1).permutation(600).tolist()
     table.upsert(numbered(numbers))
     table.upsert(numbered(numbers[:300], -1))
@@ -262,10 +272,12 @@ def test_many_rows_are_read_in_batches_and_are_the_same(mode, monkeypatch):
 
 
 @BOTH
-def test_an_index_that_was_built_after_a_file_has_ended_says_nothing_of_its_rows(
+def test_an_index_built_after_a_file_was_replaced_does_not_filter_its_rows(
     table_type,
 ):
-    table = made(partition_by=["city"], table_type=table_type, options={"mdt.services.auto": False})
+    table = new_table(
+        partition_by=["city"], table_type=table_type, options={"mdt.services.auto": False}
+    )
     table.upsert(rows("a x 1, b y 2, c y 2"))
     table.upsert(rows("a x 3"))
     if table_type == "MERGE_ON_READ":
@@ -277,4 +289,4 @@ def test_an_index_that_was_built_after_a_file_has_ended_says_nothing_of_its_rows
         ("n = 1", [before]),
         ("n = 3", [after]),
     ):
-        assert told(table.changes(1, where=where)) == expected
+        assert change_texts(table.changes(1, where=where)) == expected

@@ -1,4 +1,4 @@
-"""Mistakes that newcomers make, and the hints that they get."""
+"""Common mistakes of new users, and the hints in the errors."""
 
 import re
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ def table():
         "status like paid",
     ],
 )
-def test_text_without_quotes_is_recognized(where, table):
+def test_text_without_quotes_gets_the_hint_to_quote_it(where, table):
     refused("no column 'paid' … hint: text needs quotes: 'paid'", table.scan, where)
 
 
@@ -78,7 +78,7 @@ def test_rows_that_lack_columns_can_be_written_with_partial(table):
         ("day > 2024-01-31", "hint: dates need quotes: '2024-01-31'"),
     ],
 )
-def test_other_forms_of_a_filter_get_a_hint(where, reason, table):
+def test_conditions_and_literals_of_the_wrong_type_get_a_hint(where, reason, table):
     refused(reason, table.scan, where)
 
 
@@ -91,7 +91,7 @@ def test_other_forms_of_a_filter_get_a_hint(where, reason, table):
         ("median(fare) > 3", "hint: functions are abs"),
     ],
 )
-def test_what_sql_lacks_here_gets_a_hint(where, hint, table):
+def test_unsupported_operators_and_functions_get_a_hint(where, hint, table):
     refused(hint, table.scan, where, kind=Unsupported)
 
 
@@ -104,7 +104,7 @@ def test_what_sql_lacks_here_gets_a_hint(where, hint, table):
         ("nothing.like.it", "hint: mdt.option_lists.options_table()"),
     ],
 )
-def test_an_unknown_option_names_the_one_that_was_meant(name, hint, table):
+def test_an_unknown_option_gets_the_closest_name_as_a_hint(name, hint, table):
     refused(f"unknown option '{name}' … {hint}", mdt.open, table.storage, {name: "1"})
 
 
@@ -119,11 +119,11 @@ def test_an_unknown_option_names_the_one_that_was_meant(name, hint, table):
         ("partiton_by", "partition_by"),
     ],
 )
-def test_an_option_of_a_read_by_name_names_the_one_that_was_meant(name, meant):
+def test_an_unknown_option_of_a_spark_read_gets_the_closest_name_as_a_hint(name, meant):
     refused(f"hint: did you mean {meant}?", parse_options, {"path": "trips", name: "1"})
 
 
-def test_kinds_of_indexes_are_proposed(table):
+def test_a_misspelled_index_kind_gets_a_suggestion(table):
     refused(
         "'bitmp(status)' cannot be used … did you mean bitmap?", table.create_index, "bitmp(status)"
     )
@@ -137,12 +137,12 @@ def test_kinds_of_indexes_are_proposed(table):
         ("bits='8'", "unknown option 'bits'; options: fpp"),
     ],
 )
-def test_options_of_indexes_are_named(options, reason, table):
+def test_an_invalid_index_option_raises_with_the_allowed_values(options, reason, table):
     refused(reason, table.create_index, f"bloom(status, {options})")
     refused(reason, mdt.create, MemoryStorage(), SCHEMA, ["id"], key_index=f"bloom({options})")
 
 
-def test_a_specification_of_an_index_that_is_too_long_is_refused():
+def test_an_index_specification_that_is_too_long_is_refused():
     name = "x" * 4090
     table = mdt.create(MemoryStorage(), pa.schema({"id": "string", name: "int32"}), ["id"])
     refused(
@@ -150,11 +150,11 @@ def test_a_specification_of_an_index_that_is_too_long_is_refused():
     )
 
 
-def test_a_table_is_not_made_by_its_class():
+def test_the_table_class_refuses_a_path_with_a_hint():
     refused("mdt.Table takes a storage, not a str … hint: mdt.open(path)", mdt.Table, "trips")
 
 
-def test_a_scan_has_its_limit_as_an_argument(table):
+def test_calling_limit_on_a_scan_gets_the_hint_to_pass_it_as_an_argument(table):
     refused("hint: write t.scan(limit=5)", table.scan().limit, 5)
 
 
@@ -169,7 +169,7 @@ def test_a_scan_has_its_limit_as_an_argument(table):
         ("columns", "t.schema.names"),
     ],
 )
-def test_a_method_of_another_library_names_the_call_that_is_meant(name, call, table):
+def test_a_method_name_of_another_library_gets_the_equivalent_call_as_a_hint(name, call, table):
     message = f"a Table has no attribute '{name}'\n  hint: did you mean {call}?"
     with pytest.raises(AttributeError, match=re.escape(message)):
         getattr(table, name)
@@ -177,7 +177,7 @@ def test_a_method_of_another_library_names_the_call_that_is_meant(name, call, ta
 
 
 @pytest.mark.parametrize("name", ["toPandas", "to_polars", "show", "collect", "where"])
-def test_a_scan_and_changes_name_the_call_that_is_meant(name, table):
+def test_unknown_attributes_of_scans_and_changes_get_the_equivalent_call(name, table):
     with pytest.raises(AttributeError, match=r"a Scan has no .*\n  hint: did you mean .*scan"):
         getattr(table.scan(), name)
     if name not in ("show", "where"):
@@ -186,8 +186,8 @@ def test_a_scan_and_changes_name_the_call_that_is_meant(name, table):
 
 
 @pytest.mark.parametrize("names", [TABLE_NAMES, SCAN_NAMES, CHANGES_NAMES])
-def test_every_call_that_a_hint_names_exists(names, table):
-    known = {
+def test_every_call_named_in_a_hint_exists(names, table):
+    objects = {
         "t": table,
         "scan": table.scan(),
         "changes": table.changes(0),
@@ -198,13 +198,13 @@ def test_every_call_that_a_hint_names_exists(names, table):
     calls = {part for call in names.values() for part in call.split(" or ")}
     for call in calls:
         path = re.sub(r"\([^()]*(\(\))?[^()]*\)", "()", call).split(".")
-        target = known[path[0]]
+        target = objects[path[0]]
         for attribute in path[1:]:
             target = getattr(target, attribute.removesuffix("()"))
             if attribute == "scan()":
-                target = known["scan"]
+                target = objects["scan"]
             elif attribute == "to_arrow()":
-                target = known["scan"].to_arrow()
+                target = objects["scan"].to_arrow()
 
 
 def test_an_error_within_a_property_is_not_hidden_by_a_hint(table):
@@ -221,14 +221,14 @@ def test_an_error_within_a_property_is_not_hidden_by_a_hint(table):
 
 
 @pytest.mark.parametrize("word", ["array_contains", "list_contains", "map_keys", "size"])
-def test_functions_of_lists_get_a_hint_of_their_own(word, table):
+def test_functions_on_lists_and_maps_get_their_own_hint(word, table):
     hint = "hint: functions of lists and maps are not built in: define one with mdt.function"
     refused(hint, table.scan, f"{word}(status) = 'paid'", kind=Unsupported)
     refused(hint, table.update_where, {"fare": f"{word}(status)"}, kind=Unsupported)
     assert "lists" not in names_hint("listen")
 
 
-def test_a_time_without_a_zone_gets_the_hint_to_add_one():
+def test_a_time_with_or_without_a_zone_in_the_wrong_column_gets_a_hint():
     types = pa.schema(
         {
             "at": pa.timestamp("us", "UTC"),
@@ -250,12 +250,12 @@ def test_a_time_without_a_zone_gets_the_hint_to_add_one():
     assert table.scan("ts = :at", params={"at": naive}).count() == 1
 
 
-def test_reading_on_spark_needs_a_session():
+def test_reading_with_spark_needs_a_session():
     refused("takes a SparkSession … hint: mdt.open(path).scan()", mdt.read, "trips")
     refused("takes a SparkSession … hint: mdt.open(path).scan()", mdt.read, "trips", "trips")
 
 
-def test_a_key_of_another_type_is_named(table):
+def test_a_key_of_the_wrong_type_is_named_in_the_error(table):
     refused("key column 'id' has type string, which cannot hold 5", table.get, 5)
     refused("cannot hold 5 … a list", table.get, ["a", 5])
 
@@ -280,9 +280,9 @@ def test_a_path_may_begin_with_the_home_directory(tmp_path, monkeypatch):
     ],
 )
 def test_a_table_type_may_be_short_and_in_any_case(given, stored):
-    made = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type=given)
-    assert made.definition.table_type == stored
+    created = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type=given)
+    assert created.definition.table_type == stored
 
 
-def test_a_commit_that_cannot_be_rolled_back_names_those_that_can(table):
+def test_a_refused_rollback_lists_the_commits_that_can_be_rolled_back(table):
     refused("commit 0 cannot be rolled back … no commits to roll back", table.rollback, 0)

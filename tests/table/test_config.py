@@ -1,4 +1,4 @@
-"""Options: typed, ranged, named once; Hudi's names are accepted."""
+"""Options have a type, a range and one name, and Hudi's names are accepted as aliases."""
 
 import dataclasses
 from typing import get_args
@@ -22,11 +22,11 @@ from mdt.option import COLUMN, Scope
 from mdt.option_lists import options_list, options_table
 
 
-def test_nothing_given_means_the_defaults():
+def test_missing_options_have_their_defaults():
     assert parse_options() == parse_options({}) == Options()
 
 
-def test_hudi_names_and_ours_are_the_same_option():
+def test_hudis_names_are_aliases_of_mdt_options():
     bytes_max, hive_style, compression = (
         "hoodie.parquet.max.file.size",
         "hoodie.datasource.write.hive_style_partitioning",
@@ -35,8 +35,8 @@ def test_hudi_names_and_ours_are_the_same_option():
     assert parse_options(
         {"mdt.max.file.bytes": 200 << 20, "mdt.hive.style": True, "mdt.compression": "snappy"}
     ) == parse_options({bytes_max: str(200 << 20), hive_style: "TRUE", compression: "snappy"})
-    moves = parse_options({"hoodie.bloom.index.update.partition.path": "false"})
-    assert not moves.update_partition_path
+    fixed_partition = parse_options({"hoodie.bloom.index.update.partition.path": "false"})
+    assert not fixed_partition.update_partition_path
     same = {bytes_max: "1048576", "mdt.max.file.bytes": 1 << 20}
     assert parse_options(same).max_file_bytes == 1 << 20
     refused("same option", parse_options, same | {"mdt.max.file.bytes": 1 << 21})
@@ -66,11 +66,11 @@ def test_hudi_names_and_ours_are_the_same_option():
         ("mdt.writer.threads", -1, "mdt.writer.threads … hint: … from 0"),
     ],
 )
-def test_a_wrong_name_or_value_says_what_is_possible(name, value, said):
+def test_an_unknown_name_or_invalid_value_raises_with_the_allowed_values(name, value, said):
     refused(said, parse_options, {name: value})
 
 
-def test_the_small_file_limit_follows_a_smaller_file_size_unless_given():
+def test_the_small_file_limit_defaults_to_below_a_reduced_file_size():
     assert parse_options({"mdt.max.file.bytes": 6000}).small_file_bytes == 5000
     large = parse_options({"mdt.max.file.bytes": 1 << 30})
     assert large.small_file_bytes == Options().small_file_bytes
@@ -92,20 +92,20 @@ def test_the_small_file_limit_follows_a_smaller_file_size_unless_given():
         },
     )
 )
-def test_options_survive_their_text_form(mapping):
+def test_options_can_be_restored_from_their_text_form(mapping):
     options = parse_options(mapping)
     assert parse_options(options.to_mapping()) == options
 
 
 def test_every_option_is_documented_once_and_has_one_scope():
     everything = Options().to_mapping()
-    parted = [set(Options().to_mapping(scope)) for scope in get_args(Scope)]
-    assert len(everything) == len(dataclasses.fields(Options)) == sum(map(len, parted))
-    assert set().union(*parted) == set(everything)
+    names_by_scope = [set(Options().to_mapping(scope)) for scope in get_args(Scope)]
+    assert len(everything) == len(dataclasses.fields(Options)) == sum(map(len, names_by_scope))
+    assert set().union(*names_by_scope) == set(everything)
     assert all(options_table().count(f"`{name}`") == 1 for name in everything)
 
 
-def test_threads_default_to_the_processors():
+def test_threads_default_to_at_least_one_and_can_be_set():
     assert Options().threads("writer") >= 1
     assert parse_options({"mdt.reader.threads": 3}).threads("reader") == 3
 
@@ -113,9 +113,9 @@ def test_threads_default_to_the_processors():
 @pytest.mark.parametrize(
     "word", [".dir", ".threads", ".memory", ".cache.", ".spill.", "parallelism", ".local.bytes"]
 )
-def test_what_names_directories_memory_or_threads_is_of_the_machine(word):
-    named = [option for option in options_list() if word in option["name"]]
-    assert named and {option["scope"] for option in named} == {"machine"}
+def test_options_for_directories_memory_and_threads_have_machine_scope(word):
+    matching = [option for option in options_list() if word in option["name"]]
+    assert matching and {option["scope"] for option in matching} == {"machine"}
 
 
 HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
@@ -142,27 +142,27 @@ def test_options_that_a_table_cannot_change_are_refused(options, said):
     refused(said, changed_options, options)
 
 
-def test_the_page_of_the_options_has_the_table_of_all_of_them():
+def test_the_options_page_ends_with_the_table_of_all_options():
     page = (ROOT / "docs/options.md").read_text()
     assert page.endswith(options_reference()), (
         "write options_reference() to the end of docs/options.md"
     )
 
 
-def test_names_with_commas_are_listed_in_backquotes(tmp_path):
+def test_column_names_with_commas_can_be_listed_in_backquotes(tmp_path):
     names = ["last, first", "`q`", "v"]
     options = {"mdt.column.stats.columns": "`last, first`, v"}
     columns = pa.schema(dict.fromkeys(names, pa.string()))
-    made = mdt.create(tmp_path / "t", columns, key=names[:2], options=options)
-    for table in (made, mdt.open(made.path)):
+    created = mdt.create(tmp_path / "t", columns, key=names[:2], options=options)
+    for table in (created, mdt.open(created.path)):
         assert table.options.column_stats_columns == ("last, first", "v")
 
 
-def test_the_ordering_field_may_stand_in_backquotes():
+def test_the_ordering_field_may_be_quoted_in_backquotes():
     for text, column in (("ts", "ts"), ("`ts, ms `", "ts, ms "), ("ts, ms", "ts, ms"), (" ", None)):
         assert COLUMN.parse(text) == column
 
 
 @given(st.lists(st.text(st.sampled_from("a,` ;"), min_size=1), max_size=4))
-def test_a_list_of_names_comes_back_from_its_text(given_names):
+def test_a_list_of_names_can_be_restored_from_its_text(given_names):
     assert listed(listing(given_names)) == given_names

@@ -1,5 +1,5 @@
-"""What prompts and notebooks show of tables, scans, plans and checks: one line, or HTML in which
-everything is text.
+"""How tables, scans, plans and checks are displayed in prompts and notebooks: one line of text, or
+HTML in which all content is escaped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALLOWED = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
 
 
 class Strict(HTMLParser):
-    """Takes only the tags that we write, closed in order, without attributes but colspan."""
+    """Accepts only the tags that mdt writes, closed in order, without attributes except colspan."""
 
     def __init__(self):
         super().__init__()
@@ -72,17 +72,17 @@ def table():
     return files_by_time(MemoryStorage(), files=3, rows=200)
 
 
-def test_reprs_are_one_line_that_says_what_it_is(table):
+def test_reprs_are_one_line_that_describes_the_object(table):
     scan = table.scan("ts < 250 and x > 3", columns=["id", "ts"], limit=10, order_by="ts desc")
-    asked = "2 columns, where ts < 250 and x > 3, order by ts desc, limit 10"
-    assert repr(scan) == f"<mdt scan of {table.definition.name} at commit 3: {asked}>"
+    query = "2 columns, where ts < 250 and x > 3, order by ts desc, limit 10"
+    assert repr(scan) == f"<mdt scan of {table.definition.name} at commit 3: {query}>"
     read = "2 of 3 files, 3 of 6 row groups, 300 of 600 rows"
     assert repr(scan.explain()) == f"<mdt explanation of a scan at commit 3: {read}>"
     assert repr(table.check()) == "<mdt check of 3 files, 600 live rows: no problems>"
     assert repr(table.snapshot()) == f"<mdt snapshot 3 of {table.definition.name!r}: 3 files>"
     assert repr(table).startswith("<mdt table ") and "key=id" in repr(table)
     result = table.create_index("bitmap(note)", mode="async")
-    written = table.upsert(table.scan(limit=1).to_arrow())
+    write_result = table.upsert(table.scan(limit=1).to_arrow())
     plan = scan.explain()
     for thing in (
         scan,
@@ -91,13 +91,13 @@ def test_reprs_are_one_line_that_says_what_it_is(table):
         table.snapshot(),
         table.check(),
         result,
-        written,
+        write_result,
         *plan.indexes,
     ):
         assert "\n" not in repr(thing)
 
 
-def test_notebooks_see_plan_schema_definition_and_problems(table):
+def test_notebooks_show_the_plan_schema_definition_and_problems(table):
     scan = table.scan("ts < 250", order_by="ts", limit=5)
     table.create_index("bitmap(note)")
     for thing, *parts in (
@@ -110,7 +110,7 @@ def test_notebooks_see_plan_schema_definition_and_problems(table):
         assert all(part in text for part in parts), text
 
 
-def test_a_look_at_a_table_reads_no_data_file():
+def test_displaying_a_table_or_a_scan_repr_reads_no_data_file():
     storage = Watched()
     files_by_time(storage, files=3, rows=50)
     scan = mdt.open(storage).scan("x > 5", order_by="x", limit=3)
@@ -168,7 +168,7 @@ def test_a_preview_shows_forty_columns():
 @pytest.mark.parametrize(
     "error", [mdt.Corrupt("<b>broken</b>", path="p"), KeyError("<b>broken</b>")]
 )
-def test_a_scan_whose_rows_cannot_be_read_shows_the_error(table, monkeypatch, error):
+def test_a_notebook_shows_the_error_of_a_scan_whose_rows_cannot_be_read(table, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
@@ -178,24 +178,24 @@ def test_a_scan_whose_rows_cannot_be_read_shows_the_error(table, monkeypatch, er
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
-def test_what_others_wrote_is_text_and_never_markup(hostile, table):
+def test_hostile_text_is_displayed_as_text_and_never_as_markup(hostile, table):
     note = IndexNote(hostile, True, 1, 1, "used", hostile)
     scan = table.scan([("note", "=", hostile)], order_by="note")
-    told = replace(
+    plan = replace(
         scan.explain(), indexes=(note, replace(note, used=False, reason=hostile)), stops=hostile
     )
     report = CheckReport((Problem(hostile, hostile, offset=5), Problem("a", "b")), 1, 1, 1, 1)
-    named = mdt.create(MemoryStorage(), table.schema, ["id"], options={"mdt.table.name": "t"})
-    object.__setattr__(named.definition, "name", hostile)
-    for thing in (scan, told, report, named, named.scan()):
-        shown = text_of(thing)
-        assert_harmless(shown)
+    named_table = mdt.create(MemoryStorage(), table.schema, ["id"], options={"mdt.table.name": "t"})
+    object.__setattr__(named_table.definition, "name", hostile)
+    for thing in (scan, plan, report, named_table, named_table.scan()):
+        text = text_of(thing)
+        assert_harmless(text)
         assert_harmless(repr(thing))
         assert "\n" not in repr(thing)
     assert visible(hostile) in text_of(report)
 
 
-def test_a_plan_that_cannot_be_made_is_shown_as_such(table, monkeypatch):
+def test_a_notebook_shows_the_error_of_a_scan_that_cannot_be_planned(table, monkeypatch):
     def fail(*_, **__):
         raise mdt.Corrupt("<b>broken</b>", path="somewhere")
 
@@ -204,10 +204,10 @@ def test_a_plan_that_cannot_be_made_is_shown_as_such(table, monkeypatch):
     assert "cannot be read" in text_of(scan) and "<b>broken</b>" in text_of(scan)
 
 
-def test_what_is_long_is_cut(table):
-    many = table.scan([("id", "in", [f"k{n}" for n in range(20_000)])])
-    assert len(repr(many)) < 2 * TEXT_CHARACTERS_MAX and len(many._repr_html_()) < 5_000
-    shown = text_of(html_table("t", ("a", "b"), ((n, "x" * 1000) for n in range(3 * ROWS_MAX))))
-    assert f"… and {2 * ROWS_MAX} more" in shown and str(ROWS_MAX) not in shown.split()
+def test_long_values_and_tables_are_truncated(table):
+    long_scan = table.scan([("id", "in", [f"k{n}" for n in range(20_000)])])
+    assert len(repr(long_scan)) < 2 * TEXT_CHARACTERS_MAX and len(long_scan._repr_html_()) < 5_000
+    text = text_of(html_table("t", ("a", "b"), ((n, "x" * 1000) for n in range(3 * ROWS_MAX))))
+    assert f"… and {2 * ROWS_MAX} more" in text and str(ROWS_MAX) not in text.split()
     columns = pa.schema({f"c{n}": pa.int64() for n in range(501)})
     assert "… and 401 more" in text_of(mdt.create(MemoryStorage(), columns, ["c0"]))

@@ -1,4 +1,4 @@
-"""Time zone, locale, hash seed and umask of a process change no answer and no name."""
+"""Time zone, locale, hash seed and umask of a process do not change answers and file names."""
 
 import json
 import os
@@ -46,12 +46,12 @@ print(json.dumps(found))
 """
 
 
-def answers(folder, number):
+def run_job(folder, number):
     mask = ["022", "077", "002"][number]
     environment = os.environ | ENVIRONMENTS[number] | {"PYTHONPATH": str(Path(__file__).parents[2])}
     job = folder / "job.py"
     job.write_text(JOB, encoding="utf-8")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(job), str(folder / str(number)), mask],
         env=environment,
         capture_output=True,
@@ -59,11 +59,14 @@ def answers(folder, number):
         encoding="utf-8",
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
-def test_every_environment_gives_the_same_answers(tmp_path):
-    found = [answers(tmp_path, number) for number in range(len(ENVIRONMENTS))]
-    assert found[0][:4] == [3, 1, 1, 1]
-    assert found[1] == found[0] and found[2] == found[0]
+def test_answers_are_equal_in_every_environment(tmp_path):
+    answers_by_environment = [run_job(tmp_path, number) for number in range(len(ENVIRONMENTS))]
+    assert answers_by_environment[0][:4] == [3, 1, 1, 1]
+    assert (
+        answers_by_environment[1] == answers_by_environment[0]
+        and answers_by_environment[2] == answers_by_environment[0]
+    )

@@ -1,5 +1,5 @@
-"""Options of Hudi: accepted with a warning, accepted with certain values, or compared with the
-table; none is stored.
+"""Hudi's options are accepted with a warning, accepted with certain values, or compared with the
+table. None is stored.
 """
 
 import logging
@@ -31,7 +31,7 @@ MODE = "hoodie.record.merge.mode"
 GENERATOR = "hoodie.datasource.write.keygenerator.class"
 OPERATION = "hoodie.datasource.write.operation"
 
-USUAL = {
+COMMON = {
     "hoodie.insert.shuffle.parallelism": 2,
     "hoodie.upsert.shuffle.parallelism": "200",
     "hoodie.bulkinsert.shuffle.parallelism": "200",
@@ -104,7 +104,7 @@ USUAL = {
     "hoodie.datasource.query.type": "snapshot",
     "hoodie.table.timeline.timezone": "utc",
     "hoodie.precommit.validators": "",
-    # of the table
+    # options that describe the table
     "hoodie.table.name": "trips",
     NAME: "trips",
     KEY: "id",
@@ -121,7 +121,7 @@ USUAL = {
     "hoodie.datasource.write.keygenerator.type": "COMPLEX",
     "hoodie.payload.ordering.field": "ts",
 }
-"""Options of Hudi with usual values that fit the table of :func:`trips`."""
+"""Hudi's options with common values that fit the table of :func:`trips`."""
 
 
 def trips(options=None, storage=None, **changes):
@@ -148,22 +148,22 @@ def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "mdt.metadata"]
 
 
-@pytest.mark.parametrize(("name", "value"), USUAL.items(), ids=USUAL)
-def test_a_usual_option_of_hudi_is_accepted_and_not_stored(name, value, table):
+@pytest.mark.parametrize(("name", "value"), COMMON.items(), ids=COMMON)
+def test_a_common_hudi_option_is_accepted_and_not_stored(name, value, table):
     plain = trips().definition
-    made = trips({name: value})
+    created = trips({name: value})
     opened = mdt.open(table.storage, {name: value})
-    assert made.definition.options == plain.options
-    assert made.options == trips().options
+    assert created.definition.options == plain.options
+    assert created.options == trips().options
     assert (opened.options, opened.definition) == (table.options, table.definition)
 
 
-def test_all_usual_options_together_make_the_same_table_as_none(table):
-    made = trips(USUAL)
-    made.upsert({"id": ["a"], "n": [1], "city": ["Oslo"], "ts": [1]})
-    assert mdt.open(made.storage, USUAL).scan().count() == 1
-    assert made.definition.options == table.definition.options
-    pinned = mdt.open(made.storage, USUAL, as_of=0)
+def test_all_common_hudi_options_together_leave_the_definition_unchanged(table):
+    created = trips(COMMON)
+    created.upsert({"id": ["a"], "n": [1], "city": ["Oslo"], "ts": [1]})
+    assert mdt.open(created.storage, COMMON).scan().count() == 1
+    assert created.definition.options == table.definition.options
+    pinned = mdt.open(created.storage, COMMON, as_of=0)
     assert pinned.scan().count() == 0
 
 
@@ -201,16 +201,16 @@ CONTRADICTING = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTING)
-def test_a_value_that_contradicts_what_mdt_does_is_refused(name, table):
-    value, said = CONTRADICTING[name]
-    said = f"{name}={value} is not supported" if said.startswith("=") else said
+def test_an_option_value_that_mdt_does_not_support_is_refused(name, table):
+    value, message = CONTRADICTING[name]
+    message = f"{name}={value} is not supported" if message.startswith("=") else message
     storage = MemoryStorage()
-    refused(said, trips, {name: value}, storage, kind=Unsupported)
+    refused(message, trips, {name: value}, storage, kind=Unsupported)
     assert not list(storage.list(""))
-    refused(said, mdt.open, table.storage, {name: value}, kind=Unsupported)
-    refused(said, mdt.adopt, table.storage, options={name: value}, kind=Unsupported)
-    refused(said, mdt.repair, table.storage, {name: value}, kind=Unsupported)
-    refused(said, table.alter, options={name: value}, kind=Unsupported)
+    refused(message, mdt.open, table.storage, {name: value}, kind=Unsupported)
+    refused(message, mdt.adopt, table.storage, options={name: value}, kind=Unsupported)
+    refused(message, mdt.repair, table.storage, {name: value}, kind=Unsupported)
+    refused(message, table.alter, options={name: value}, kind=Unsupported)
     texts = {"path": "trips", name: str(value)}
     refused(f"{name}={value}", parse_options, texts, kind=Unsupported)
 
@@ -233,15 +233,15 @@ OF_ANOTHER_TABLE = {
 
 @pytest.mark.parametrize("name", OF_ANOTHER_TABLE)
 def test_an_option_that_describes_another_table_is_refused(name, table):
-    value, said = OF_ANOTHER_TABLE[name]
+    value, message = OF_ANOTHER_TABLE[name]
     storage = MemoryStorage()
-    refused(f"{name} {said}", trips, {name: value}, storage)
+    refused(f"{name} {message}", trips, {name: value}, storage)
     assert not list(storage.list(""))
-    refused(f"{name} {said}", mdt.open, table.storage, {name: value})
-    refused(f"{name} {said}", table.alter, options={name: value})
+    refused(f"{name} {message}", mdt.open, table.storage, {name: value})
+    refused(f"{name} {message}", table.alter, options={name: value})
 
 
-def test_a_table_without_ordering_has_the_payload_of_the_later_write():
+def test_a_table_without_ordering_accepts_commit_time_payloads_only():
     later = {
         PAYLOAD: "OverwriteWithLatestAvroPayload",
         MODE: "COMMIT_TIME_ORDERING",
@@ -250,26 +250,28 @@ def test_a_table_without_ordering_has_the_payload_of_the_later_write():
         ORDERING: "",
         GENERATOR: "org.apache.hudi.keygen.NonpartitionedAvroKeyGenerator",
     }
-    made = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=later)
-    assert mdt.open(made.storage, later).definition == made.definition
+    created = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=later)
+    assert mdt.open(created.storage, later).definition == created.definition
     event_time = {PAYLOAD: PAYLOADS + "DefaultHoodieRecordPayload"}
-    refused("ordering = nothing", mdt.open, made.storage, event_time)
+    refused("ordering = nothing", mdt.open, created.storage, event_time)
 
 
-def test_options_of_paths_of_times_must_have_the_unit_of_the_column():
+def test_key_generator_options_for_times_must_match_the_unit_of_the_column():
     types = "hoodie.keygen.timebased.timestamp.type"
     described = {
         types: "EPOCHMILLISECONDS",
         "hoodie.keygen.timebased.output.dateformat": "yyyy",
         GENERATOR: "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
     }
-    made = trips(described, partition_by=["ts"], ordering=None)
-    said = "but the table has mdt.partition.time.unit = ms"
-    refused(said, mdt.open, made.storage, {types: "UNIX_TIMESTAMP"})
-    refused("is SIMPLE, but", mdt.open, made.storage, {"hoodie.table.keygenerator.type": "SIMPLE"})
+    created = trips(described, partition_by=["ts"], ordering=None)
+    message = "but the table has mdt.partition.time.unit = ms"
+    refused(message, mdt.open, created.storage, {types: "UNIX_TIMESTAMP"})
+    refused(
+        "is SIMPLE, but", mdt.open, created.storage, {"hoodie.table.keygenerator.type": "SIMPLE"}
+    )
 
 
-def test_the_name_of_a_table_may_be_that_of_its_folder(tmp_path):
+def test_the_table_name_option_may_be_the_name_of_the_folder(tmp_path):
     name = "hoodie.table.name"
     mdt.create(tmp_path / "rides", SCHEMA, ["id"])
     assert mdt.open(tmp_path / "rides", {name: "rides", NAME: "rides"}).definition.name == "rides"
@@ -286,10 +288,10 @@ OF_SHARED = {
 }
 
 
-def test_an_adopted_table_keeps_its_own_definition_and_stores_no_option_of_hudi():
+def test_an_adopted_table_keeps_its_definition_and_stores_no_hudi_option():
     storage, plain = MemoryStorage(), MemoryStorage()
-    for place in (storage, plain):
-        other_table(place).upsert(batch([1, 2], 1))
+    for each in (storage, plain):
+        other_table(each).upsert(batch([1, 2], 1))
     name = other_table(MemoryStorage()).definition.name
     options = {**OF_SHARED, NAME: name, "hoodie.parquet.compression.codec": "zstd"}
     adopted = mdt.adopt(storage, options=options)
@@ -310,7 +312,7 @@ def test_an_adopted_table_keeps_its_own_definition_and_stores_no_option_of_hudi(
         (PAYLOAD, "OverwriteWithLatestAvroPayload", "but the table has ordering = v"),
     ],
 )
-def test_an_adoption_with_options_of_another_table_writes_nothing(name, value, said):
+def test_an_adoption_with_options_of_another_table_is_refused_and_writes_nothing(name, value, said):
     storage = MemoryStorage()
     other_table(storage).upsert(batch([1], 1))
     before = {info.path for info in storage.list("")}
@@ -318,7 +320,7 @@ def test_an_adoption_with_options_of_another_table_writes_nothing(name, value, s
     assert {info.path for info in storage.list("")} == before
 
 
-def test_the_merge_options_of_a_table_of_other_writers_are_not_compared(tmp_path):
+def test_merge_options_are_not_compared_with_a_table_of_other_writers(tmp_path):
     storage = fixture("mor_avro_v6_trips_8i1u", tmp_path)
     later = {PAYLOAD: "OverwriteWithLatestAvroPayload", "hoodie.metadata.auto.initialize": "true"}
     plain = mdt.open(storage)
@@ -341,13 +343,15 @@ def test_the_merge_options_of_a_table_of_other_writers_are_not_compared(tmp_path
         ("as.of.instant", "20240101", "mdt.open(path, as_of=…)"),
     ],
 )
-def test_an_option_of_one_read_or_write_names_the_call_in_python(name, value, hint, table):
-    said = f"{name}={value} is an option of one read or write, not of a table … hint: … {hint}"
-    refused(said.replace("… hint: … call", "… hint: call"), mdt.open, table.storage, {name: value})
+def test_an_option_of_one_read_or_write_gets_the_python_call_as_a_hint(name, value, hint, table):
+    message = f"{name}={value} is an option of one read or write, not of a table … hint: … {hint}"
+    refused(
+        message.replace("… hint: … call", "… hint: call"), mdt.open, table.storage, {name: value}
+    )
     refused("is an option of one read or write", trips, {name: value})
 
 
-def test_a_warning_appears_once_for_each_name(table, caplog):
+def test_an_ignored_option_is_warned_of_once_per_name(table, caplog):
     caplog.set_level(logging.WARNING)
     options = {
         "hoodie.upsert.shuffle.parallelism": "secret",
@@ -368,15 +372,17 @@ def test_a_warning_appears_once_for_each_name(table, caplog):
 
 
 def test_altering_an_option_without_effect_is_not_a_commit():
-    made = trips()
-    seq = made.snapshot().seq
-    assert made.alter(options={"hoodie.metadata.auto.initialize": "true", KEY: "id"}).seq == seq
-    assert made.alter(options={"hoodie.metadata.auto.initialize": None, KEY: None}).seq == seq
-    changed = made.alter(options={"hoodie.metadata.auto.initialize": "true", "mdt.page.bytes": 512})
+    created = trips()
+    seq = created.snapshot().seq
+    assert created.alter(options={"hoodie.metadata.auto.initialize": "true", KEY: "id"}).seq == seq
+    assert created.alter(options={"hoodie.metadata.auto.initialize": None, KEY: None}).seq == seq
+    changed = created.alter(
+        options={"hoodie.metadata.auto.initialize": "true", "mdt.page.bytes": 512}
+    )
     assert changed.seq == seq + 1
-    assert made.definition.options["mdt.page.bytes"] == "512"
-    assert "hoodie.metadata.auto.initialize" not in made.definition.options
-    refused("no alteration was given", made.alter, options={})
+    assert created.definition.options["mdt.page.bytes"] == "512"
+    assert "hoodie.metadata.auto.initialize" not in created.definition.options
+    refused("no alteration was given", created.alter, options={})
 
 
 @pytest.mark.parametrize(
@@ -396,13 +402,13 @@ def test_a_typo_gets_a_suggestion(name, hint, table):
     refused(f"unknown option '{name}'", parse_options, {"path": "trips", name: "1"})
 
 
-def test_spark_suggests_names_without_an_equal_here_too():
+def test_spark_suggests_hudi_names_without_an_mdt_equivalent_too():
     name = "hoodie.metadata.enabled"
     refused("mean hoodie.metadata.enable?", parse_options, {"path": "t", name: "true"})
 
 
-def test_spark_accepts_the_options_of_a_job():
-    parsed = parse_options({"path": "trips", **{n: str(v) for n, v in USUAL.items()}})
+def test_spark_accepts_all_common_hudi_options():
+    parsed = parse_options({"path": "trips", **{n: str(v) for n, v in COMMON.items()}})
     assert parsed.table["key"] == ("id",)
     assert parsed.options == {}
     assert parsed.described[MODE] == "EVENT_TIME_ORDERING"
@@ -410,27 +416,27 @@ def test_spark_accepts_the_options_of_a_job():
 
 
 @pytest.mark.parametrize("name", ["Simple", "Complex", "Nonpartitioned", "TimestampBased"])
-def test_spark_accepts_key_generators_without_regard_to_the_table(name):
+def test_spark_accepts_every_key_generator_of_hudi(name):
     text = f"org.apache.hudi.keygen.{name}KeyGenerator"
     assert parse_options({"path": "trips", GENERATOR: text}).described == {}
 
 
-def test_names_are_lower_case_and_occur_once():
-    listed = [name for known in hudi_options.TABLE for name in known.names]
+def test_names_of_hudi_options_are_lower_case_and_unique():
+    listed = [name for option in hudi_options.TABLE for name in option.names]
     assert len(listed) == len(set(listed)) > 200
     assert [name for name in listed if name != name.lower()] == []
     assert [name for name in listed if name in OPTIONS or name in CALL_OPTIONS] == []
 
 
-def test_no_prefix_covers_misspelled_names_of_our_own_options():
-    def covering(name):
-        known = hudi_options.find(name + "x")
-        return known is not None and known.accepted is None
+def test_no_ignored_prefix_matches_misspelled_names_of_mdt_options():
+    def is_ignored(name):
+        option = hudi_options.find(name + "x")
+        return option is not None and option.accepted is None
 
-    assert [name for name in (*OPTIONS, *CALL_OPTIONS) if covering(name)] == []
+    assert [name for name in (*OPTIONS, *CALL_OPTIONS) if is_ignored(name)] == []
 
 
-def test_an_exact_name_wins_over_a_prefix():
+def test_an_exact_name_takes_precedence_over_a_prefix():
     assert hudi_options.find("hoodie.datasource.hive_sync.enable").accepted == ("false",)
     assert hudi_options.find("hoodie.datasource.hive_sync.mode").accepted is None
     keygen = hudi_options.find("hoodie.deltastreamer.keygen.timebased.timezone")
@@ -439,17 +445,17 @@ def test_an_exact_name_wins_over_a_prefix():
     assert hudi_options.find("hoodie.") is hudi_options.find(5) is None
 
 
-def test_the_page_of_hudis_options_has_the_table_of_all_of_them():
+def test_the_page_of_hudi_options_ends_with_the_table_of_all_options():
     page = (ROOT / "docs/hudi-options.md").read_text()
     assert page.endswith(hudi_options_reference()), (
         "write hudi_options_reference() to the end of docs/hudi-options.md"
     )
 
 
-def test_the_tables_have_every_name_once():
+def test_the_reference_lists_every_hudi_name_once():
     text = hudi_options_reference()
     aliases = [name for table in (OPTIONS, CALL_OPTIONS) for name in table]
     hudis = {name for name in aliases if name.startswith("hoodie.")}
     listed = hudis | set(hudi_options.names())
-    several = {"hoodie.table.name"}  # of the session and of a call
-    assert {name for name in listed if text.count(f"`{name}`") != 1} == several
+    listed_twice = {"hoodie.table.name"}  # an option of the session and of a call
+    assert {name for name in listed if text.count(f"`{name}`") != 1} == listed_twice

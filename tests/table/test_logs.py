@@ -1,5 +1,5 @@
-"""What is logged: one line a commit and a service, plans on demand, damage once; nothing where
-nobody listens.
+"""Logging: one line per commit and per service, plans at debug level, each damage once, and no output
+without a handler.
 """
 
 import logging
@@ -31,7 +31,7 @@ def lines(caplog, name, level):
     return [r.getMessage() for r in caplog.records if r.name == name and r.levelno == level]
 
 
-def facts(caplog, name):
+def logged_fields(caplog, name):
     return [vars(r)["mdt"] for r in caplog.records if r.name == name and r.levelno == INFO]
 
 
@@ -40,33 +40,37 @@ def table(tmp_path):
     return trees.create(tmp_path / "trips", SCHEMA, options={"mdt.durable": "false"})
 
 
-def test_each_commit_is_one_line_with_what_it_did(table, caplog):
+def test_each_commit_logs_one_line_with_its_counts(table, caplog):
     caplog.set_level(INFO, "mdt")
-    done = table.upsert(ROWS)
+    result = table.upsert(ROWS)
     table.upsert(ROWS.slice(0, 1))
     table.delete(ROWS.slice(1, 1))
     table.delete(pa.table({"id": ["nobody"]}))
-    found = facts(caplog, "mdt.commit")
-    assert [f["attempts"] for f in found] == [1, 1, 1]
+    commits = logged_fields(caplog, "mdt.commit")
+    assert [f["attempts"] for f in commits] == [1, 1, 1]
     names = ("operation", "seq", "inserted", "updated", "deleted")
-    assert [tuple(f.get(name) for name in names) for f in found] == [
+    assert [tuple(f.get(name) for name in names) for f in commits] == [
         ("upsert", 1, 2, None, None),
         ("upsert", 2, None, 1, None),
         ("delete", 3, None, None, 1),
     ]
     sizes = {f["name"]: f["size"] for f in table.files().to_pylist()}
-    assert (found[0]["table"], found[0]["instant"], found[0]["files"]) == ("trips", done.instant, 1)
-    assert found[0]["bytes"] in sizes.values()
+    assert (commits[0]["table"], commits[0]["instant"], commits[0]["files"]) == (
+        "trips",
+        result.instant,
+        1,
+    )
+    assert commits[0]["bytes"] in sizes.values()
     line = lines(caplog, "mdt.commit", INFO)[0]
     pattern = (
-        rf"trips: upsert seq=1 instant={done.instant} inserted=2 files=1 bytes={found[0]['bytes']}"
+        rf"trips: upsert seq=1 instant={result.instant} inserted=2 files=1 bytes={commits[0]['bytes']}"
         r" attempts=1 ms=\d+"
     )
     assert re.fullmatch(pattern, line), line
-    assert all(f["ms"] >= 0 for f in found)
+    assert all(f["ms"] >= 0 for f in commits)
 
 
-def test_each_service_is_one_line(table, caplog):
+def test_each_service_logs_one_line(table, caplog):
     table.upsert(ROWS)
     table.upsert(ROWS)
     caplog.set_level(INFO, "mdt")
@@ -82,21 +86,22 @@ def test_each_service_is_one_line(table, caplog):
     ]
 
 
-def test_plans_are_told_at_debug_only(table, caplog):
+def test_plans_are_logged_at_debug_level_only(table, caplog):
     table.upsert(ROWS)
     caplog.set_level(INFO, "mdt")
     table.scan("v > 1").count()
     assert not [r for r in caplog.records if r.name == "mdt.plan"]
     caplog.set_level(logging.DEBUG, "mdt")
     table.scan("v > 5").count()
-    told = lines(caplog, "mdt.plan", logging.DEBUG)
-    assert told[0] == "trips: plan at seq 1: 0 of 1 files remain"
+    plan_lines = lines(caplog, "mdt.plan", logging.DEBUG)
+    assert plan_lines[0] == "trips: plan at seq 1: 0 of 1 files remain"
     assert any(
-        "column_stats pruned 1 of 1 files (used): min, max and counts of v" in line for line in told
+        "column_stats pruned 1 of 1 files (used): min, max and counts of v" in line
+        for line in plan_lines
     )
 
 
-def test_a_switched_off_logger_does_not_look_at_the_clock(caplog):
+def test_a_disabled_logger_reads_the_clock_less_often(caplog):
     class Clock(MemoryStorage):
         looks = 0
 
@@ -115,7 +120,7 @@ def test_a_switched_off_logger_does_not_look_at_the_clock(caplog):
     assert looks() > quiet
 
 
-def test_a_damaged_index_is_warned_of_once(table, caplog):
+def test_a_damaged_index_is_ignored_with_one_warning(table, caplog):
     table.create_index("bitmap(status)")
     numbers = range(60_000)
     ids, statuses = [f"k{i}" for i in numbers], [f"s{i}" for i in numbers]
@@ -123,14 +128,14 @@ def test_a_damaged_index_is_warned_of_once(table, caplog):
     for info in table.storage.list(f"{paths.PRIVATE}/attachments"):
         data = table.storage.read(info.path)
         table.storage.replace(info.path, data[:8] + b"\xff" * (len(data) - 8))
-    again = mdt.open(table.storage)
+    reopened = mdt.open(table.storage)
     for _ in range(2):
-        assert again.scan("status = 's7'").count() == 1
+        assert reopened.scan("status = 's7'").count() == 1
     (line,) = [line for line in lines(caplog, "mdt.plan", WARNING) if "damaged" in line]
     assert "trips: the index bitmap" in line and "rebuild_index" in line
 
 
-def test_damaged_metadata_are_warned_of(table, caplog):
+def test_damaged_metadata_are_rebuilt_with_a_warning(table, caplog):
     table.upsert(ROWS)
     table.metadata.compact()
     table.storage.replace(paths.hint(), b"nonsense")
@@ -138,43 +143,45 @@ def test_damaged_metadata_are_warned_of(table, caplog):
     assert "is rebuilt from the log" in "".join(lines(caplog, "mdt.metadata", WARNING))
 
 
-def test_a_conflict_that_is_tried_again_is_warned_of(caplog):
+def test_a_retried_conflict_logs_a_warning(caplog):
     storage = worlds.filled("MERGE_ON_READ", "bloom")
     first, second = mdt.open(storage), mdt.open(storage)
     write = first._metadata.storage.put_if_absent
 
-    others = [lambda: second.upsert(worlds.rows(range(3), 5, 5.0))]
+    pending_writes = [lambda: second.upsert(worlds.rows(range(3), 5, 5.0))]
 
-    def interrupted(path, data):
-        if path == paths.commit(3) and others:
-            others.pop()()
+    def put_after_other_writer(path, data):
+        if path == paths.commit(3) and pending_writes:
+            pending_writes.pop()()
         return write(path, data)
 
-    storage.put_if_absent = interrupted  # type: ignore[method-assign]
+    storage.put_if_absent = put_after_other_writer  # type: ignore[method-assign]
     assert first.upsert(worlds.rows(range(3), 6, 6.0)).attempts == 2
     (line,) = lines(caplog, "mdt.commit", WARNING)
     assert line.startswith("world: upsert: conflict in attempt 1 of ")
 
 
-def test_recovery_says_what_it_removed(caplog):
+def test_recovery_logs_the_commits_and_files_it_removed(caplog):
     storage = worlds.filled("MERGE_ON_READ", "bloom")
-    whole = FaultyStorage(storage.copy())
-    mdt.open(whole).upsert(worlds.rows(range(3), 5, 5.0))
-    k = next(n for n, operation in enumerate(whole.operations, 1) if paths.commit(3) in operation)
+    completed = FaultyStorage(storage.copy())
+    mdt.open(completed).upsert(worlds.rows(range(3), 5, 5.0))
+    k = next(
+        n for n, operation in enumerate(completed.operations, 1) if paths.commit(3) in operation
+    )
     with pytest.raises(Crash):
         mdt.open(FaultyStorage(storage, k, "before")).upsert(worlds.rows(range(3), 5, 5.0))
     caplog.set_level(INFO, "mdt")
-    done = mdt.open(storage).abort()
-    (told,) = facts(caplog, "mdt.recovery")
-    assert done.rolled_back and told["rolled_back"] == done.rolled_back[0]
-    assert told["files_removed"] == done.files_removed > 0
-    assert [f["operation"] for f in facts(caplog, "mdt.commit")] == [Rollback(()).name]
+    result = mdt.open(storage).abort()
+    (recovery,) = logged_fields(caplog, "mdt.recovery")
+    assert result.rolled_back and recovery["rolled_back"] == result.rolled_back[0]
+    assert recovery["files_removed"] == result.files_removed > 0
+    assert [f["operation"] for f in logged_fields(caplog, "mdt.commit")] == [Rollback(()).name]
     caplog.clear()
     mdt.open(storage).abort()
-    assert not facts(caplog, "mdt.recovery")
+    assert not logged_fields(caplog, "mdt.recovery")
 
 
-def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog):
+def test_an_invalid_claim_is_ignored_with_one_warning(caplog):
     storage = worlds.filled("MERGE_ON_READ", "bloom")
     storage.create(paths.pending("20260101000000000"), b"nonsense")
     table = mdt.open(storage)
@@ -184,13 +191,13 @@ def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog):
     assert "ignored an invalid claim" in line and "20260101000000000" in line
 
 
-def test_the_library_installs_no_handler_that_prints(tmp_path):
+def test_the_library_installs_only_a_null_handler(tmp_path):
     code = (
         "import logging, mdt; print([type(h).__name__ for h in logging.getLogger('mdt').handlers],"
         " logging.root.handlers)"
     )
-    done = ran([sys.executable, "-c", code], tmp_path)
-    assert (done.stdout, done.stderr) == ("['NullHandler'] []\n", "")
+    process = ran([sys.executable, "-c", code], tmp_path)
+    assert (process.stdout, process.stderr) == ("['NullHandler'] []\n", "")
 
 
 def test_every_logger_is_documented():

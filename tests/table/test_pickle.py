@@ -1,6 +1,4 @@
-"""A table and a scan travel to other processes as what they are opened by, never with what they
-hold.
-"""
+"""Tables and scans are pickled by the arguments that open them, never with their content."""
 
 import copy
 import multiprocessing
@@ -24,17 +22,17 @@ SCHEMA = columns("id int64, city string, x double")
 
 @pytest.fixture
 def table(tmp_path):
-    made = trees.create(tmp_path / "a table, 100%", SCHEMA, partition_by=["city"])
-    made.upsert(
+    created = trees.create(tmp_path / "a table, 100%", SCHEMA, partition_by=["city"])
+    created.upsert(
         pa.table(
             {"id": range(100), "city": ["x", "y"] * 50, "x": [i / 7 for i in range(100)]}, SCHEMA
         )
     )
-    return mdt.open(made.path, {"mdt.reader.threads": 1})
+    return mdt.open(created.path, {"mdt.reader.threads": 1})
 
 
-def rows_of(found):
-    scan = found.scan() if isinstance(found, mdt.Table) else found
+def rows_of(source):
+    scan = source.scan() if isinstance(source, mdt.Table) else source
     return trees.ordered(scan.to_arrow())
 
 
@@ -42,13 +40,13 @@ def insert_one(table):
     return table.insert(pa.table({"id": [1000], "city": ["z"], "x": [0.5]}, SCHEMA)).seq
 
 
-def test_a_pickled_table_is_opened_anew_with_its_options(table):
+def test_a_pickled_table_is_reopened_with_its_options(table):
     data = pickle.dumps(table)
-    assert len(data) < 500, "a path and options"
+    assert len(data) < 500, "only the path and options"
     insert_one(table)
-    found = pickle.loads(data)
-    assert (found.path, found.options) == (table.path, table.options)
-    assert found.snapshot().seq == table.snapshot().seq and rows_of(found) == rows_of(table)
+    restored = pickle.loads(data)
+    assert (restored.path, restored.options) == (table.path, table.options)
+    assert restored.snapshot().seq == table.snapshot().seq and rows_of(restored) == rows_of(table)
     assert rows_of(copy.deepcopy(table)) == rows_of(table)
 
 
@@ -63,29 +61,29 @@ def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table):
     expected = [rows_of(scan) for scan in scans]
     insert_one(table)
     for scan, rows in zip(scans, expected, strict=True):
-        found = pickle.loads(pickle.dumps(scan))
-        assert rows_of(found) == rows_of(scan) == rows
-        assert found.schema == scan.schema
-        assert str(found.explain()).splitlines()[:5] == str(scan.explain()).splitlines()[:5]
+        restored = pickle.loads(pickle.dumps(scan))
+        assert rows_of(restored) == rows_of(scan) == rows
+        assert restored.schema == scan.schema
+        assert str(restored.explain()).splitlines()[:5] == str(scan.explain()).splitlines()[:5]
 
 
-def test_a_pickle_of_a_lost_state_is_refused_after_a_backup_was_put_in_its_place(table, tmp_path):
+def test_a_pickle_of_a_version_missing_from_a_restored_backup_is_refused(table, tmp_path):
     shutil.copytree(table.path, tmp_path / "saved")
     table.delete_where("id = 1")
     pinned = mdt.open(table.path, as_of=table.snapshot().seq)
-    kept, lost = table.scan(as_of=1), [table.scan(), table.changes(1), pinned]
-    pickles = [pickle.dumps(made) for made in lost]
-    expected = rows_of(kept)
+    past_scan, newer = table.scan(as_of=1), [table.scan(), table.changes(1), pinned]
+    pickles = [pickle.dumps(newer_object) for newer_object in newer]
+    expected = rows_of(past_scan)
     shutil.rmtree(table.path)
     shutil.copytree(tmp_path / "saved", table.path)
-    mdt.open(table.path).delete_where("id = 2")  # has the seq of the commit that was lost
+    mdt.open(table.path).delete_where("id = 2")  # has the seq of the lost commit
     for data in pickles:
         with pytest.raises(Invalid, match="a table or a backup has taken its place"):
             pickle.loads(data)
-    assert rows_of(pickle.loads(pickle.dumps(kept))) == expected
+    assert rows_of(pickle.loads(pickle.dumps(past_scan))) == expected
 
 
-def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table):
+def test_spawned_processes_can_read_and_write_a_pickled_table(table):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(rows_of, table).result() == rows_of(table)
         seq = pool.submit(insert_one, table).result()
@@ -94,20 +92,20 @@ def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table):
         assert pool.submit(rows_of, scan).result() == [{"id": 1000, "city": "z", "x": 0.5}]
 
 
-def test_a_table_that_lives_in_this_process_only_is_refused():
+def test_pickling_a_table_in_memory_is_refused():
     for storage in (MemoryStorage(), FaultyStorage(MemoryStorage())):
         table = mdt.create(storage, SCHEMA, ["id"])
         for thing in (table, table.scan(), storage):
             refused("cannot be pickled … hint: ", pickle.dumps, thing, kind=mdt.Unsupported)
 
 
-def test_a_pickle_of_a_table_that_is_gone_says_so(table, tmp_path):
+def test_unpickling_a_table_that_was_moved_raises(table, tmp_path):
     data = pickle.dumps(table)
     (tmp_path / "a table, 100%").rename(tmp_path / "elsewhere")
     refused("not an mdt table", pickle.loads, data)
 
 
-def test_whether_files_are_flushed_is_kept(tmp_path):
+def test_pickled_storage_keeps_its_durability(tmp_path):
     for durable in (True, False):
-        found = pickle.loads(pickle.dumps(LocalStorage(tmp_path, durable=durable)))
-        assert (found.url, found.is_durable) == (str(tmp_path), durable)
+        restored = pickle.loads(pickle.dumps(LocalStorage(tmp_path, durable=durable)))
+        assert (restored.url, restored.is_durable) == (str(tmp_path), durable)

@@ -1,5 +1,5 @@
-"""Every long call takes ``progress``: a callback in the calling thread, a bar on a terminal,
-nothing anywhere else.
+"""The ``progress`` argument of long calls: a callback runs in the calling thread, a bar is shown on
+terminals only.
 """
 
 import os
@@ -27,12 +27,12 @@ def rows(numbers, x=0.0):
     return pa.table({"id": numbers, "city": cities, "x": [x] * len(numbers)}, SCHEMA)
 
 
-def filled():
-    return mdt.open(_filled().copy())
+def copy_of_filled_table():
+    return mdt.open(_filled_storage().copy())
 
 
 @cache
-def _filled():
+def _filled_storage():
     storage = MemoryStorage()
     options = {"mdt.reader.threads": 2}
     table = mdt.create(
@@ -69,36 +69,36 @@ CALLS = WRITES | READS
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_callback_hears_how_far_a_call_has_come(name):
-    table = filled()
-    heard = []
-    CALLS[name](table, lambda *done: heard.append((*done, threading.get_ident())))
-    done, totals, threads = zip(*heard, strict=True)
-    assert list(done) == sorted(set(done)), "it counts up"
-    assert set(totals) == {done[-1]}, "it ends with all of them"
+def test_a_callback_gets_rising_counts_up_to_the_total_in_the_calling_thread(name):
+    table = copy_of_filled_table()
+    reports = []
+    CALLS[name](table, lambda *done: reports.append((*done, threading.get_ident())))
+    done, totals, threads = zip(*reports, strict=True)
+    assert list(done) == sorted(set(done)), "the counts increase"
+    assert set(totals) == {done[-1]}, "the last count is the total"
     assert set(threads) == {threading.get_ident()}
 
 
-def test_building_indexes_later_tells_its_progress():
-    table = filled()
+def test_building_asynchronous_indexes_reports_its_progress():
+    table = copy_of_filled_table()
     table.create_index("bitmap(x)", mode="async")
-    heard = []
-    table.build_indexes(progress=lambda done, total: heard.append((done, total)))
-    assert heard[-1] == (len(table.files()), len(table.files())) != (0, 0)
+    reports = []
+    table.build_indexes(progress=lambda count, total: reports.append((count, total)))
+    assert reports[-1] == (len(table.files()), len(table.files())) != (0, 0)
 
 
 @pytest.mark.parametrize("progress", [5, 1, "yes", [], object()])
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_no_progress_is_refused_before_anything_happens(name, progress):
-    table = filled()
+def test_an_invalid_progress_argument_is_refused_before_anything_is_written(name, progress):
+    table = copy_of_filled_table()
     seq = table.snapshot().seq
     refused("progress takes a function, True or None", CALLS[name], table, progress)
     assert table.snapshot().seq == seq
 
 
 @pytest.mark.parametrize("name", ["upsert", "bulk_insert", "delete", "compact", "cluster"])
-def test_a_callback_that_raises_ends_the_call_and_nothing_is_left_of_it(name):
-    table = filled()
+def test_a_callback_that_raises_aborts_the_call_and_leaves_no_files(name):
+    table = copy_of_filled_table()
     before = trees.ordered(table.scan().to_arrow())
 
     def stop(done, total):
@@ -124,21 +124,21 @@ table.check(progress=None)
 """
 
 
-def test_a_bar_is_shown_on_a_terminal_only(tmp_path):
+def test_a_progress_bar_is_shown_on_a_terminal_only(tmp_path):
     trees.create(tmp_path / "t", SCHEMA).upsert(rows(range(10)))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "t")]
     environment = {**os.environ, "TERM": "xterm"}
     assert subprocess.run(command, capture_output=True, check=True, env=environment).stderr == b""
-    ours, theirs = pty.openpty()
+    own_end, process_end = pty.openpty()
     with subprocess.Popen(
-        command, stderr=theirs, stdout=subprocess.PIPE, env=environment
+        command, stderr=process_end, stdout=subprocess.PIPE, env=environment
     ) as process:
-        os.close(theirs)
+        os.close(process_end)
         shown = b""
-        while part := _read(ours):
+        while part := _read(own_end):
             shown += part
         assert process.wait() == 0 and process.stdout is not None and process.stdout.read() == b""
-    os.close(ours)
+    os.close(own_end)
     assert b"scan of a table" in shown and b"100%" in shown
 
 

@@ -1,4 +1,4 @@
-"""Upserts of parts of rows, and columns that are merged: what was there stays, for every reader."""
+"""Partial upserts and merged columns: existing values are kept, for every reader."""
 
 from decimal import Decimal
 
@@ -32,36 +32,36 @@ OLD = [
 ]
 
 
-def filled(folder, kind=mdt.Table, **more):
-    given = {"partition_by": ["city"], "ordering": "ts", **more}
-    table = mdt.create(LocalStorage(folder, durable=False), SCHEMA, ["id"], **given)
+def filled_table(folder, kind=mdt.Table, **more):
+    settings = {"partition_by": ["city"], "ordering": "ts", **more}
+    table = mdt.create(LocalStorage(folder, durable=False), SCHEMA, ["id"], **settings)
     table.upsert(OLD)
     return kind(table.storage)
 
 
-def by_id(table):
+def rows_by_id(table):
     return {row["id"]: row for row in agreed(table).to_pylist()}
 
 
 @EVERY_KIND
-def test_columns_that_the_data_lack_keep_their_values(tmp_path, kind):
-    table = filled(tmp_path, kind)
+def test_a_partial_upsert_keeps_the_values_of_columns_that_the_data_lack(tmp_path, kind):
+    table = filled_table(tmp_path, kind)
     data = [{"id": "a", "city": "x", "ts": 6, "n": 2}, {"id": "c", "city": "x", "ts": 6, "n": None}]
-    done = table.upsert(data, partial=True)
-    assert (done.updated, done.inserted, done.late) == (1, 1, 0)
-    rows = by_id(table)
+    result = table.upsert(data, partial=True)
+    assert (result.updated, result.inserted, result.late) == (1, 1, 0)
+    rows = rows_by_id(table)
     assert rows["a"] == {**OLD[0], "ts": 6, "n": 2} and rows["b"] == OLD[1]
     assert rows["c"] == {"id": "c", "city": "x", "ts": 6, "n": None, "note": None, "tags": None}
     null = {"id": ["a"], "city": ["x"], "note": pa.array([None], pa.string())}
     assert table.upsert(null, partial=True).updated == 1
-    assert table.get({"id": "a", "city": "x"})["note"] is None, "null that is given is a value"
+    assert table.get({"id": "a", "city": "x"})["note"] is None, "an explicit null is a value"
     assert table.upsert([{"id": "a", "city": "x", "ts": 1, "n": 9}], partial=True).late == 1
-    assert by_id(table)["a"]["n"] == 2
+    assert rows_by_id(table)["a"]["n"] == 2
 
 
 @EVERY_KIND
-def test_columns_are_merged_by_name_or_by_a_function(tmp_path, kind):
-    table = filled(tmp_path, kind)
+def test_columns_are_merged_by_a_named_merger_or_by_a_function(tmp_path, kind):
+    table = filled_table(tmp_path, kind)
     new = {"id": "c", "city": "x", "tags": None}
     data = [
         {"id": "a", "city": "x", "ts": 1, "n": 2, "note": None, "tags": ["z"]},
@@ -71,16 +71,18 @@ def test_columns_are_merged_by_name_or_by_a_function(tmp_path, kind):
         {**new, "ts": 5, "n": 6, "note": "c"},
     ]
     mergers = {"n": "sum", "note": "coalesce", "tags": lambda older, newer: older}
-    done = table.upsert(data, mergers=mergers)
-    assert (done.updated, done.inserted, done.late) == (2, 1, 0)
-    rows = by_id(table)
-    assert rows["a"] == {**OLD[0], "n": 3, "tags": ["z"]}, "a late row is the older one"
+    result = table.upsert(data, mergers=mergers)
+    assert (result.updated, result.inserted, result.late) == (2, 1, 0)
+    rows = rows_by_id(table)
+    assert rows["a"] == {**OLD[0], "n": 3, "tags": ["z"]}, "a late row is merged as the older row"
     assert rows["b"] == {"id": "b", "city": "y", "ts": 6, "n": 3, "note": "new", "tags": None}
-    assert rows["c"] == {**new, "ts": 7, "n": 15, "note": "c"}, "rows of one key, too"
+    assert rows["c"] == {**new, "ts": 7, "n": 15, "note": "c"}, (
+        "rows of one key in a batch are merged, too"
+    )
 
 
-def test_many_rows_of_one_key_are_merged_as_if_they_came_one_by_one(tmp_path):
-    table = filled(tmp_path, partition_by=[], ordering=None)
+def test_many_rows_of_one_key_in_a_batch_are_merged_in_order(tmp_path):
+    table = filled_table(tmp_path, partition_by=[], ordering=None)
     numbers = range(1_001)
     data = {
         "id": [f"k{i % 7}" for i in numbers],
@@ -88,13 +90,15 @@ def test_many_rows_of_one_key_are_merged_as_if_they_came_one_by_one(tmp_path):
         "n": [i % 2 for i in numbers],
         "note": [f"{i:04}" for i in numbers],
     }
-    joined = lambda older, newer: pc.binary_join_element_wise(older, newer, "")
-    assert table.upsert(data, partial=True, mergers={"n": "sum", "note": joined}).inserted == 7
-    rows = by_id(table)
+    concatenated = lambda older, newer: pc.binary_join_element_wise(older, newer, "")
+    assert (
+        table.upsert(data, partial=True, mergers={"n": "sum", "note": concatenated}).inserted == 7
+    )
+    rows = rows_by_id(table)
     for key in range(7):
-        mine, row = numbers[key::7], rows[f"k{key}"]
-        assert (row["ts"], row["n"]) == (mine[-1], sum(i % 2 for i in mine))
-        assert row["note"] == "".join(f"{i:04}" for i in mine)
+        numbers_of_key, row = numbers[key::7], rows[f"k{key}"]
+        assert (row["ts"], row["n"]) == (numbers_of_key[-1], sum(i % 2 for i in numbers_of_key))
+        assert row["note"] == "".join(f"{i:04}" for i in numbers_of_key)
 
 
 KEY = {"id": ["a"], "city": ["x"]}
@@ -118,25 +122,25 @@ KEY = {"id": ["a"], "city": ["x"]}
         (KEY, {"nope": "max"}, "(?s)no column 'nope'.*did you mean note"),
     ],
 )
-def test_what_cannot_be_blended_is_said_and_nothing_is_left(tmp_path, data, mergers, why):
-    table = filled(tmp_path)
+def test_an_upsert_that_cannot_be_merged_raises_and_leaves_no_files(tmp_path, data, mergers, why):
+    table = filled_table(tmp_path)
     files = sorted(tmp_path.rglob("*"))
     with pytest.raises(Invalid, match=why):
         table.upsert(data, partial=True, mergers=mergers)
     assert files == sorted(tmp_path.rglob("*"))
 
 
-def test_whole_rows_are_asked_for_unless_partial_is_said_which_evolves_nothing(
+def test_mergers_need_whole_rows_unless_partial_which_excludes_evolve(
     tmp_path,
 ):
-    table = filled(tmp_path)
+    table = filled_table(tmp_path)
     with pytest.raises(Invalid, match="column 'ts' is missing"):
         table.upsert({**KEY, "n": [1]}, mergers={"n": "sum"})
     with pytest.raises(Invalid, match="cannot be combined"):
         table.upsert(KEY, partial=True, evolve=True)
 
 
-def test_a_required_column_is_missing_for_new_rows_only():
+def test_a_partial_upsert_needs_required_columns_only_for_new_rows():
     schema = columns("id string, n int32 not null, note string")
     table = mdt.create(MemoryStorage(), schema, ["id"])
     table.upsert([{"id": "a", "n": 1, "note": None}])
@@ -162,9 +166,9 @@ NAN = float("nan")
         ("coalesce", [["a"], None, ["c"]], [None, ["b"], ["d"]], [["a"], ["b"], ["d"]]),
     ],
 )
-def test_mergers_take_null_for_nothing(name, older, newer, expected):
-    made = MERGERS[name](pa.array(older), pa.array(newer))
-    assert repr(made.to_pylist()) == repr(expected)
+def test_mergers_ignore_null_values(name, older, newer, expected):
+    merged = MERGERS[name](pa.array(older), pa.array(newer))
+    assert repr(merged.to_pylist()) == repr(expected)
 
 
 def add(table):
@@ -172,16 +176,16 @@ def add(table):
 
 
 @EVERY_KIND
-def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path, kind):
-    table = filled(tmp_path, kind)
+def test_two_concurrent_sums_into_one_row_are_both_applied(tmp_path, kind):
+    table = filled_table(tmp_path, kind)
     other = mdt.open(table.storage)
     with meanwhile(RowOperation, lambda: add(other)):
         assert add(table).attempts == 2
-    assert by_id(table)["a"] == {**OLD[0], "n": 21}
+    assert rows_by_id(table)["a"] == {**OLD[0], "n": 21}
 
 
-def test_columns_that_are_altered_meanwhile_are_not_merged(tmp_path):
-    table = filled(tmp_path)
+def test_a_merge_of_columns_altered_by_another_writer_meanwhile_raises(tmp_path):
+    table = filled_table(tmp_path)
     other = mdt.open(table.storage)
     with (
         pytest.raises(Conflict, match="altered"),
@@ -190,22 +194,22 @@ def test_columns_that_are_altered_meanwhile_are_not_merged(tmp_path):
         add(table)
 
 
-def test_only_the_columns_that_stay_are_read(tmp_path, monkeypatch):
+def test_only_existing_values_that_the_result_needs_are_read(tmp_path, monkeypatch):
     from mdt.write import blending
 
-    asked = []
+    columns_read = []
     real = blending.rows_at
-    seen = lambda metadata, snapshot, where, names, **more: (
-        asked.append(list(names)) or real(metadata, snapshot, where, names, **more)
+    recording = lambda metadata, snapshot, where, names, **more: (
+        columns_read.append(list(names)) or real(metadata, snapshot, where, names, **more)
     )
-    monkeypatch.setattr(blending, "rows_at", seen)
-    table = filled(tmp_path)
+    monkeypatch.setattr(blending, "rows_at", recording)
+    table = filled_table(tmp_path)
     table.upsert([{"id": "a", "city": "x", "ts": 6, "n": 2, "note": "n"}], partial=True)
     table.upsert([{**OLD[0], "ts": 7}], mergers={"n": "max"})
-    assert asked == [["tags"], ["n"]]
+    assert columns_read == [["tags"], ["n"]]
 
 
-def test_where_keys_repeat_there_is_no_one_older_row(tmp_path):
-    table = filled(tmp_path, options={"mdt.keys.repeat": True})
+def test_partial_upserts_need_unique_keys(tmp_path):
+    table = filled_table(tmp_path, options={"mdt.keys.repeat": True})
     with pytest.raises(Unsupported, match="need unique keys"):
         table.upsert([{"id": "a", "city": "x", "n": 1}], partial=True)

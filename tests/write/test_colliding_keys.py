@@ -1,6 +1,4 @@
-"""Two keys of which everybody can find out that MurmurHash3 does not tell them apart are two
-rows.
-"""
+"""Two keys with the same MurmurHash3, which anybody can construct, are stored as two rows."""
 
 from itertools import product
 
@@ -32,11 +30,11 @@ def row(key, value, ts=1):
 
 def values(table):
     rows = table.scan("id like '%tailtail'").to_arrow().to_pylist()
-    assert len({one["id"] for one in rows}) == len(rows)
-    return {one["id"]: one["v"] for one in rows}
+    assert len({record["id"] for record in rows}) == len(rows)
+    return {record["id"]: record["v"] for record in rows}
 
 
-def created(path, **settings):
+def created_table(path, **settings):
     options = (
         {"mdt.key.store.dir": str(path / "keys")} if settings.get("key_index") == "lmdb" else {}
     )
@@ -51,13 +49,13 @@ def created(path, **settings):
     return table
 
 
-def test_the_keys_collide_for_every_seed():
+def test_the_two_keys_have_equal_hashes_for_every_seed():
     assert all(mmh3.hash128(A, seed) == mmh3.hash128(B, seed) for seed in (0, 1, 77, 2**32 - 1))
 
 
 @pytest.mark.parametrize("key_index,scope,table_type", SHAPES)
-def test_rows_of_both_keys_live_side_by_side(tmp_path, key_index, scope, table_type):
-    table = created(tmp_path, key_index=key_index, scope=scope, table_type=table_type)
+def test_rows_of_both_keys_are_stored_side_by_side(tmp_path, key_index, scope, table_type):
+    table = created_table(tmp_path, key_index=key_index, scope=scope, table_type=table_type)
     assert table.upsert([row(A, "a1")]).inserted == 1
     assert table.get(B) is None
     assert table.delete([B]).deleted == 0
@@ -72,19 +70,19 @@ def test_rows_of_both_keys_live_side_by_side(tmp_path, key_index, scope, table_t
     assert table.scan(f"id = '{A}'").to_arrow()["v"].to_pylist() == ["a2"]
     assert table.delete([A]).deleted == 1
     assert values(table) == {B: "b1"} and table.get(A) is None
-    done = merged(table, [row(A, "a3"), row(B, "b3")])
-    assert (done.inserted, done.updated) == (1, 1) and values(table) == {A: "a3", B: "b3"}
+    result = merged(table, [row(A, "a3"), row(B, "b3")])
+    assert (result.inserted, result.updated) == (1, 1) and values(table) == {A: "a3", B: "b3"}
     assert table.check().ok
 
 
 @EVERY_KIND
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_one_batch_has_rows_of_both_keys(operation, table_type, kind):
-    made = mdt.create(MemoryStorage(), SCHEMA, key=["id"], ordering="ts", table_type=table_type)
-    table = kind(made.storage)
-    done = getattr(table, operation)([row(A, "a1", 2), row(B, "b1", 1)])
-    assert (done.inserted, done.late) == (2, 0)
+def test_one_batch_may_contain_rows_of_both_keys(operation, table_type, kind):
+    created = mdt.create(MemoryStorage(), SCHEMA, key=["id"], ordering="ts", table_type=table_type)
+    table = kind(created.storage)
+    result = getattr(table, operation)([row(A, "a1", 2), row(B, "b1", 1)])
+    assert (result.inserted, result.late) == (2, 0)
     assert values(table) == {A: "a1", B: "b1"} and table.check().ok
     assert (
         merged(table, [row(A, "a2", 3)]).updated == 1 == table.delete(pa.table({"id": [B]})).deleted
@@ -92,9 +90,9 @@ def test_one_batch_has_rows_of_both_keys(operation, table_type, kind):
     assert values(table) == {A: "a2"}
 
 
-def test_the_delete_of_one_key_leaves_no_mark_on_the_other(tmp_path):
+def test_deleting_one_key_leaves_no_tombstone_for_the_other(tmp_path):
     options = {"mdt.delete.keeps.ordering": True}
-    table = created(tmp_path, ordering="ts", options=options)
+    table = created_table(tmp_path, ordering="ts", options=options)
     table.upsert([row(A, "a1", 5)])
     table.delete([{"id": A, "ts": 9}])
     assert table.upsert([row(B, "b1", 3)]).late == 0

@@ -1,5 +1,5 @@
-"""Times of day, durations and local times are counts and moments in expressions and mergers, and
-become again what they were declared as.
+"""Times of day, durations and local times are integers in expressions and mergers, and are
+converted back to their declared types.
 """
 
 from datetime import datetime, time, timedelta
@@ -41,22 +41,22 @@ ROW = {
 EMPTY = dict.fromkeys(SCHEMA.names) | {"id": "b"}
 
 
-def filled(folder):
+def filled_table(folder):
     table = mdt.create(folder / "t", SCHEMA, ["id"], options={"mdt.durable": False})
     table.upsert([ROW, EMPTY])
     return table
 
 
-def found(table):
+def rows_by_id(table):
     return {row["id"]: row for row in agreed(table).to_pylist()}
 
 
-def test_an_update_counts_in_the_declared_unit_and_a_column_can_be_set_to_itself(
+def test_an_update_calculates_in_the_declared_unit_and_can_set_a_column_to_itself(
     tmp_path,
 ):
-    table = filled(tmp_path)
+    table = filled_table(tmp_path)
     assert table.update_where({name: name for name in SCHEMA.names[1:]}).updated == 2
-    assert found(table) == {"a": ROW, "b": EMPTY}
+    assert rows_by_id(table) == {"a": ROW, "b": EMPTY}
     values = {"wait": "wait + 1", "at": "at + 1", "exact": "exact * 2", "coded": "coded - 1"}
     assert table.update_where(values, "wait > 89").updated == 1
     changed = {
@@ -65,7 +65,7 @@ def test_an_update_counts_in_the_declared_unit_and_a_column_can_be_set_to_itself
         "exact": time(8),
         "coded": timedelta(microseconds=6),
     }
-    assert found(table) == {"a": ROW | changed, "b": EMPTY}
+    assert rows_by_id(table) == {"a": ROW | changed, "b": EMPTY}
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ def test_an_update_counts_in_the_declared_unit_and_a_column_can_be_set_to_itself
         ("wait", f"wait + {2**63 - 1}"),
     ],
 )
-def test_a_count_that_is_no_time_of_day_is_refused(tmp_path, column, text):
-    table = filled(tmp_path)
+def test_a_result_outside_the_range_of_its_type_raises(tmp_path, column, text):
+    table = filled_table(tmp_path)
     with pytest.raises(Invalid, match=f"'{column}'|overflow"):
         table.update_where({column: text}, "id = 'a'")
-    assert found(table) == {"a": ROW, "b": EMPTY}
+    assert rows_by_id(table) == {"a": ROW, "b": EMPTY}
 
 
-def test_clauses_of_a_merge_count_too(tmp_path):
-    table = filled(tmp_path)
+def test_merge_clauses_calculate_in_the_declared_unit(tmp_path):
+    table = filled_table(tmp_path)
     source = pa.Table.from_pylist([ROW, ROW | {"id": "c"}], PLAIN)
     values = {"wait": "source.wait + target.wait", "m": "source.m", "s": "source.s"}
     new = {
@@ -96,20 +96,20 @@ def test_clauses_of_a_merge_count_too(tmp_path):
         "local": "source.local",
         "list": "source.list",
     }
-    done = merged(table, source, ("matched", None, values), ("not_matched", None, new))
-    assert (done.updated, done.inserted) == (1, 1)
-    rows, twice = found(table), {"wait": timedelta(seconds=180)}
+    result = merged(table, source, ("matched", None, values), ("not_matched", None, new))
+    assert (result.updated, result.inserted) == (1, 1)
+    rows, twice = rows_by_id(table), {"wait": timedelta(seconds=180)}
     assert rows["a"] == ROW | twice
     copied = {name: ROW[name] for name in ("at", "local", "list")}
     assert rows["c"] == EMPTY | copied | twice | {"id": "c"}
 
 
-def test_mergers_count_too(tmp_path):
-    table = filled(tmp_path)
-    keeping = dict.fromkeys(("exact", "local", "list", "s", "m", "coded"), "coalesce")
+def test_mergers_calculate_in_the_declared_unit(tmp_path):
+    table = filled_table(tmp_path)
+    coalesced = dict.fromkeys(("exact", "local", "list", "s", "m", "coded"), "coalesce")
     newer = {"id": "a", "wait": timedelta(seconds=10), "at": time(1)}
-    mergers = {"wait": "sum", "at": "max", **keeping}
+    mergers = {"wait": "sum", "at": "max", **coalesced}
     table.upsert(pa.Table.from_pylist([newer], PLAIN), mergers=mergers)
-    assert found(table)["a"] == ROW | {"wait": timedelta(seconds=100)}
+    assert rows_by_id(table)["a"] == ROW | {"wait": timedelta(seconds=100)}
     with pytest.raises(Invalid, match="'at'"):
         table.upsert([{"id": "a", "at": time(23)}], partial=True, mergers={"at": "sum"})

@@ -1,6 +1,4 @@
-"""Data files on object stores: what is read of them for scans and for the files that take their
-place, in few requests and side by side.
-"""
+"""Data files on object stores: scans and rewrites read them in few requests, in parallel."""
 
 from __future__ import annotations
 
@@ -24,8 +22,10 @@ SCHEMA = pa.schema([("id", pa.int64()), *((f"v{n}", pa.float64()) for n in range
 
 
 class Watched(FarStorage):
-    """``sizes``: bytes of each request for a data file; ``most``: how many of them at the same
-    time, where each takes ``seconds``.
+    """Records requests for data files, each of which takes ``seconds``.
+
+    sizes: Bytes returned by each request.
+    most: Largest number of requests at the same time.
     """
 
     def __init__(self, inner, seconds=0.0):
@@ -34,22 +34,22 @@ class Watched(FarStorage):
         self.seconds, self.now, self.most, self.lock = seconds, 0, 0, Lock()
 
     def _look(self, name, path, act):
-        found = super()._look(name, path, act)
+        content = super()._look(name, path, act)
         if path.startswith(".hoodie") or not name.startswith("read"):
-            return found
+            return content
         with self.lock:
-            self.sizes.append(memoryview(found).nbytes)  # type: ignore[arg-type]
+            self.sizes.append(memoryview(content).nbytes)  # type: ignore[arg-type]
             self.now += 1
             self.most = max(self.most, self.now)
         time.sleep(self.seconds)
         with self.lock:
             self.now -= 1
-        return found
+        return content
 
 
 @pytest.fixture(scope="module")
 def large():
-    """Return a table of one file above a megabyte, of several row groups."""
+    """Return a table of one file larger than a megabyte with several row groups."""
     storage = MemoryStorage()
     table = mdt.create(
         storage, SCHEMA, key=["id"], table_type=COW, options={"mdt.row.group.rows": 5000}
@@ -63,27 +63,27 @@ def large():
     return storage
 
 
-def test_a_scan_asks_for_the_columns_of_a_large_file_in_few_ranges(large):
+def test_a_scan_reads_a_large_file_in_few_ranges(large):
     storage = Watched(large.copy())
-    found = mdt.open(storage).scan().to_arrow()
-    assert found.sort_by("id").equals(mdt.open(large).scan().to_arrow().sort_by("id"))
+    rows = mdt.open(storage).scan().to_arrow()
+    assert rows.sort_by("id").equals(mdt.open(large).scan().to_arrow().sort_by("id"))
     (name,) = mdt.open(large).files()["name"].to_pylist()
     stored = large.size(name)
     assert len(storage.sizes) <= 8 + 1, (
-        "one for each row group, which Hudi's columns end, and the footer"
+        "one for each row group, because Hudi's columns end it, and the footer"
     )
     assert sum(storage.sizes) < stored
 
 
-def test_no_other_columns_are_asked_for(large):
+def test_a_scan_of_one_column_reads_only_its_bytes(large):
     storage = Watched(large.copy())
     table = mdt.open(storage)
-    whole = sum(table.files()["size"].to_pylist())
+    file_bytes = sum(table.files()["size"].to_pylist())
     assert table.scan(columns=["v2"]).to_arrow()["v2"].null_count == 0
-    assert sum(storage.sizes) < whole / 4
+    assert sum(storage.sizes) < file_bytes / 4
 
 
-def test_a_flipped_byte_in_what_was_asked_for_together_is_told(large):
+def test_a_flipped_byte_in_a_combined_read_is_detected(large):
     damaged = large.copy()
     (name,) = mdt.open(large).files()["name"].to_pylist()
     data = bytearray(damaged.read(name))
@@ -94,7 +94,7 @@ def test_a_flipped_byte_in_what_was_asked_for_together_is_told(large):
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
-def test_many_small_files_that_are_written_anew_are_read_side_by_side(table_type):
+def test_small_files_that_are_rewritten_are_read_in_parallel(table_type):
     inner, partitions = MemoryStorage(), 12
     schema = columns("id int64, city string, v int64")
 

@@ -1,5 +1,5 @@
-"""What a caller means is done or refused: conditions given as keys, unknown partitions, columns
-that a merge would leave out.
+"""Ambiguous requests are carried out as meant or refused: conditions passed as keys, rows without
+partitions, source columns that a merge would ignore.
 """
 
 import pyarrow as pa
@@ -17,15 +17,15 @@ ROWS = pa.table(
 
 @pytest.fixture
 def table(tmp_path):
-    made = mdt.create(tmp_path / "t", SCHEMA, ["id"])
-    made.upsert(ROWS)
-    return made
+    new_table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
+    new_table.upsert(ROWS)
+    return new_table
 
 
 @pytest.mark.parametrize(
     "keys", ["fare > 5", ["fare > 5"], "city = 'Oslo' and fare > 1", "id is null"]
 )
-def test_a_condition_given_as_a_key_is_refused_and_the_error_names_delete_where(table, keys):
+def test_a_condition_passed_as_a_key_raises_an_error_that_names_delete_where(table, keys):
     with pytest.raises(Invalid, match=r"reads as a condition[\s\S]*t.delete_where"):
         table.delete(keys)
     with table.writer() as writer, pytest.raises(Invalid, match="t.delete_where"):
@@ -33,42 +33,42 @@ def test_a_condition_given_as_a_key_is_refused_and_the_error_names_delete_where(
     assert table.scan().count() == 2
 
 
-def test_a_key_that_reads_as_a_condition_is_deleted(table):
+def test_an_existing_key_that_reads_like_a_condition_is_deleted(table):
     assert table.delete("fare > 4").deleted == 1
     assert table.scan().to_arrow()["id"].to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("key", ["fare", "a b", "1", "2024-01-31", "true", "x > y"])
-def test_an_absent_key_that_is_no_condition_is_missing(table, key):
+def test_an_absent_key_that_is_not_a_condition_counts_as_missing(table, key):
     assert table.delete(key).missing == 1
 
 
-def test_a_condition_is_refused_where_keys_are_numbers_or_partitions_are_needed(
+def test_a_condition_is_refused_by_tables_with_numeric_keys_or_partitions(
     tmp_path,
 ):
     numbers = mdt.create(tmp_path / "n", columns("id int64, fare float64"), ["id"])
-    parted = mdt.create(tmp_path / "p", SCHEMA, ["id"], partition_by=["city"])
-    for made in (numbers, parted):
+    partitioned = mdt.create(tmp_path / "p", SCHEMA, ["id"], partition_by=["city"])
+    for table in (numbers, partitioned):
         with pytest.raises(Invalid, match="t.delete_where"):
-            made.delete("fare > 4")
+            table.delete("fare > 4")
 
 
-def global_table(tmp_path, **options):
-    made = mdt.create(
+def table_with_global_keys(tmp_path, **options):
+    new_table = mdt.create(
         tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], scope="table", **options
     )
-    made.upsert({"id": ["a", "b"], "city": ["Oslo", None], "fare": [1.0, 2.0]})
-    return made
+    new_table.upsert({"id": ["a", "b"], "city": ["Oslo", None], "fare": [1.0, 2.0]})
+    return new_table
 
 
 def row(key, city, fare):
     return pa.table({"id": [key], "city": [city], "fare": [fare]}, schema=SCHEMA)
 
 
-def test_a_row_without_a_partition_does_not_leave_the_one_where_its_key_lives(
+def test_a_row_with_a_null_partition_does_not_move_an_existing_key(
     tmp_path,
 ):
-    table = global_table(tmp_path)
+    table = table_with_global_keys(tmp_path)
     with pytest.raises(Invalid, match="'a' is in city=Oslo") as error:
         table.upsert(row("a", None, 3.0))
     assert "partial=True" in error.value.hint
@@ -76,22 +76,22 @@ def test_a_row_without_a_partition_does_not_leave_the_one_where_its_key_lives(
     assert table.get("a") == {"id": "a", "city": "Oslo", "fare": 4.0}
 
 
-def test_rows_without_a_partition_stay_there_come_there_and_leave_it(tmp_path):
-    table = global_table(tmp_path)
+def test_rows_can_stay_in_enter_and_leave_the_null_partition(tmp_path):
+    table = table_with_global_keys(tmp_path)
     assert table.upsert(pa.concat_tables([row("b", None, 5.0), row("c", None, 6.0)])).updated == 1
     assert table.upsert(row("b", "Rome", 7.0)).updated == 1
     table.merge({"id": ["a"]}).when_matched().update({"city": None}).execute()
-    assert {one["id"]: one["city"] for one in table.scan().to_arrow().to_pylist()} == {
+    assert {row["id"]: row["city"] for row in table.scan().to_arrow().to_pylist()} == {
         "a": None,
         "b": "Rome",
         "c": None,
     }
 
 
-def test_a_row_without_a_partition_stays_where_the_table_keeps_rows_in_their_partition(
+def test_a_row_with_a_null_partition_stays_if_keys_keep_their_partition(
     tmp_path,
 ):
-    table = global_table(tmp_path, options={"mdt.update.partition.path": False})
+    table = table_with_global_keys(tmp_path, options={"mdt.update.partition.path": False})
     table.upsert(row("a", None, 3.0))
     assert table.get("a") == {"id": "a", "city": "Oslo", "fare": 3.0}
 
@@ -99,7 +99,7 @@ def test_a_row_without_a_partition_stays_where_the_table_keeps_rows_in_their_par
 MORE = {"id": ["a"], "city": ["Oslo"], "fare": [5.0], "op": ["u"]}
 
 
-def test_a_star_refuses_columns_that_the_table_lacks_unless_they_are_named(
+def test_a_star_clause_refuses_unknown_source_columns_unless_they_are_ignored(
     table,
 ):
     for merge in (
@@ -116,7 +116,7 @@ def test_a_star_refuses_columns_that_the_table_lacks_unless_they_are_named(
         table.merge(MORE, ignore=["opp"])
 
 
-def test_a_star_takes_a_source_whose_further_columns_are_read(table):
+def test_a_star_clause_accepts_unknown_source_columns_that_other_clauses_read(table):
     merges = [
         table.merge(MORE).when_matched("source.op = 'u'").update("*"),
         table.merge(MORE)

@@ -1,5 +1,5 @@
-"""Rows stand, and ranges of keys are compared, in the order of the key columns' own types; Hudi's
-bounds stay text.
+"""Rows are sorted, and key ranges compared, in the order of the key columns' types. Hudi's bounds
+in footers are text.
 """
 
 from datetime import date
@@ -31,9 +31,7 @@ SMALL = {"mdt.row.group.rows": 50, "mdt.max.file.bytes": 4096, "mdt.small.file.b
 
 @st.composite
 def keyed_rows(draw):
-    """Draw key columns of one to three types, and their rows as values that Python orders as they
-    are ordered.
-    """
+    """Draw key columns of one to three types, and their rows as Python values with the same order."""
     types = draw(st.lists(st.sampled_from(list(KEY_TYPES)), min_size=1, max_size=3))
     rows = draw(st.lists(st.tuples(*(KEY_TYPES[type] for type in types)), min_size=1, max_size=30))
     columns = [pa.array([row[i] for row in rows], type) for i, type in enumerate(types)]
@@ -43,22 +41,22 @@ def keyed_rows(draw):
 
 @settings(deadline=None)
 @given(keyed_rows())
-def test_sort_keys_rise_as_the_key_columns_do(
-    drawn,
+def test_sort_keys_have_the_order_of_the_key_columns(
+    example,
 ):
-    table, rows = drawn
-    found = sort_keys(table, table.column_names).cast(pa.binary()).to_pylist()
+    table, rows = example
+    keys = sort_keys(table, table.column_names).cast(pa.binary()).to_pylist()
     assert sorted(range(len(rows)), key=rows.__getitem__) == sorted(
-        range(len(rows)), key=found.__getitem__
+        range(len(rows)), key=keys.__getitem__
     )
-    assert len(set(found)) == len(set(rows))
+    assert len(set(keys)) == len(set(rows))
 
 
 @given(
     st.lists(st.integers(-(2**63), 2**63 - 1), unique=True),
     st.sampled_from((pa.int64(), pa.string())),
 )
-def test_rising_is_the_permutation_that_sorts(numbers, type):
+def test_sort_permutation_sorts_and_is_none_for_sorted_keys(numbers, type):
     table = pa.table({"id": pa.array(numbers, pa.int64()).cast(type)})
     keys = sort_keys(table, ["id"])
     order = sort_permutation(keys)
@@ -75,7 +73,7 @@ def test_rising_is_the_permutation_that_sorts(numbers, type):
     st.integers(0, 3),
     st.sampled_from(("", "p", "prefix ")),
 )
-def test_texts_of_one_length_are_sorted_as_texts_are_wherever_they_differ(parts, cut, prefix):
+def test_texts_of_equal_length_are_sorted_by_bytes_wherever_they_differ(parts, cut, prefix):
     texts = [f"{prefix}{first}{prefix}{last}" for first, last in parts]
     keys = pa.array(texts).slice(cut)
     order, values = sort_permutation(keys), [text.encode() for text in keys.to_pylist()]
@@ -93,15 +91,17 @@ def _rows(ids, more=None):
     )
 
 
-def _read(table, where):
-    """Return row groups that are read, and of how many."""
-    found = table.scan(where).explain()
-    return found.row_groups_read, found.row_groups_total
+def _row_groups_read(table, where):
+    """Return the number of row groups read, and their total number."""
+    plan = table.scan(where).explain()
+    return plan.row_groups_read, plan.row_groups_total
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(table_type, key_index, tmp_path):
+def test_a_range_of_integer_keys_reads_only_the_row_groups_that_hold_it(
+    table_type, key_index, tmp_path
+):
     ids = np.random.default_rng(7).permutation(2_000).tolist()
     table = trees.create(
         tmp_path / "t",
@@ -111,13 +111,13 @@ def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(table_type, k
         options=SMALL | {"mdt.small.file.bytes": 2048},
     )
     table.bulk_insert(_rows(ids))
-    assert _read(table, "id between 90 and 110")[0] <= 3
+    assert _row_groups_read(table, "id between 90 and 110")[0] <= 3
     table.upsert(_rows(list(range(80, 1_000, 7)), {}))
     table.upsert(_rows(list(range(2_000, 2_100)), {}))
     assert table.get([110, 9, -1])["id"].to_pylist() == [110, 9, None]
     table.compact()
     assert table.get([1_999, 2_050, 3])["id"].to_pylist() == [1_999, 2_050, 3]
-    read, total = _read(table, "id between 90 and 110")
+    read, total = _row_groups_read(table, "id between 90 and 110")
     assert read <= 3 and total > 30, "rows keep their order when files are rewritten"
     assert sorted(table.scan("id between 90 and 110").to_arrow()["id"].to_pylist()) == list(
         range(90, 111)
@@ -125,41 +125,41 @@ def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(table_type, k
     trees.assert_readers_agree(table, tmp_path / "t")
 
 
-def test_a_composite_key_is_in_the_order_of_its_first_column_then_of_the_others():
+def test_rows_with_composite_keys_are_sorted_by_the_key_columns_in_turn():
     n = 1_000
     order = np.random.default_rng(3).permutation(n)
     day = [date.fromordinal(730_000 + int(i) // 100) for i in order]
     rows = _rows((order % 100).tolist(), {"day": pa.array(day)})
     table = mdt.create(MemoryStorage(), rows.schema, ["day", "id"], options=SMALL)
     table.bulk_insert(rows)
-    assert _read(table, f"day = '{date.fromordinal(730_003)}'")[0] <= 3
-    found = [
+    assert _row_groups_read(table, f"day = '{date.fromordinal(730_003)}'")[0] <= 3
+    keys = [
         row
         for batch in table.scan(columns=["day", "id"]).to_batches()
         for row in map(tuple, batch.to_pylist())
     ]
-    assert found == sorted(found)
+    assert keys == sorted(keys)
 
 
-def test_ranges_of_the_key_index_are_those_of_the_numbers():
+def test_the_key_index_compares_ranges_of_numbers_and_not_of_text():
     table = mdt.create(
         MemoryStorage(), _rows([]).schema, ["id"], options={**SMALL, "mdt.bloom.fpp": 0.5}
     )
     table.bulk_insert(_rows(list(range(10_000))))
-    asked = pa.table({"id": pa.array([5])})
+    key_rows = pa.table({"id": pa.array([5])})
     snapshot = table.snapshot()
-    keys = record_keys(asked, ["id"])
-    typed = sort_keys(asked, ["id"])
+    keys = record_keys(key_rows, ["id"])
+    typed = sort_keys(key_rows, ["id"])
     hashes = snapshot.definition.key_hash.hash(keys)
     index = table.metadata.key_index(snapshot)
     assert index.name == "bloom/1"
-    proposed = propose(table.metadata, snapshot, typed, hashes)
-    assert len(snapshot) > 5 and len(proposed.key) == 1 and not len(proposed.whole), (
-        "one range of many holds the key, whatever the filters say"
+    candidates = propose(table.metadata, snapshot, typed, hashes)
+    assert len(snapshot) > 5 and len(candidates.key) == 1 and not len(candidates.whole), (
+        "one range of many holds the key, whatever the filters return"
     )
 
 
-def test_bounds_in_the_footer_are_those_of_the_text():
+def test_key_bounds_in_the_footer_are_in_the_order_of_text():
     table = mdt.create(MemoryStorage(), _rows([]).schema, ["id"])
     table.bulk_insert(_rows([9, 10, 100, -5]))
     footer = pq.read_metadata(
@@ -168,13 +168,15 @@ def test_bounds_in_the_footer_are_those_of_the_text():
     assert (footer[b"hoodie_min_record_key"], footer[b"hoodie_max_record_key"]) == (b"-5", b"9")
 
 
-def test_a_rewritten_file_keeps_the_order_that_it_had(monkeypatch):
-    def after(first):
+def test_a_rewritten_file_keeps_its_order_and_appends_new_rows_to_unsorted_rows(monkeypatch):
+    def ids_after_upsert(first):
         table = mdt.create(MemoryStorage(), _rows([]).schema, ["id"], table_type="COPY_ON_WRITE")
         table.bulk_insert(_rows(first))
         table.upsert(_rows([2, 10, 0]))
         return table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
 
-    assert after([9, 2, 1]) == [0, 1, 2, 9, 10]
+    assert ids_after_upsert([9, 2, 1]) == [0, 1, 2, 9, 10]
     monkeypatch.setattr(row_groups, "in_key_order", lambda keys, rows: rows)
-    assert after([9, 2, 1]) == [9, 1, 2, 10, 0], "somebody's own order stays, new rows stand behind"
+    assert ids_after_upsert([9, 2, 1]) == [9, 1, 2, 10, 0], (
+        "unsorted rows keep their order, new rows are appended"
+    )

@@ -1,6 +1,4 @@
-"""Files that are rewritten row group by row group are those that would have been made in memory,
-byte for byte.
-"""
+"""Files rewritten row group by row group are byte for byte those that a rewrite in memory makes."""
 
 import errno
 import os
@@ -40,7 +38,7 @@ GROUP_ROWS = 7
 
 
 def data(seed, ids, *, nans=False, shuffled=False):
-    """Rows with the keys ``ids``."""
+    """Return rows with the keys ``ids``."""
     draw, n = np.random.default_rng(seed), len(ids)
     fare = draw.random(n)
     if nans:
@@ -64,12 +62,12 @@ def data(seed, ids, *, nans=False, shuffled=False):
 
 
 def objects(storage):
-    return {one.path: storage.read(one.path) for one in storage.list("")}
+    return {info.path: storage.read(info.path) for info in storage.list("")}
 
 
-def told(table):
-    """What the commit records say, but for the estimates of how much memory columns take."""
-    found = []
+def record_contents(table):
+    """Return the content of the commit records, without the estimated sizes of columns in memory."""
+    contents = []
     for seq in range(table.snapshot().seq + 1):
         record = table._metadata.record(seq)
         parts = {
@@ -77,26 +75,26 @@ def told(table):
             for name in ("files", "slices", "removed", "stats", "vectors", "fresh")
         }
         parts["stats"] = parts["stats"].drop_columns(["bytes"])
-        found.append((record.header, {name: part.to_pylist() for name, part in parts.items()}))
-    return found
+        contents.append((record.header, {name: part.to_pylist() for name, part in parts.items()}))
+    return contents
 
 
 @pytest.fixture
 def rewrites(monkeypatch):
-    """The rows of the files that were made row group by row group; every file of several row groups
-    is large.
+    """Row counts of the files that were rewritten row group by row group. Every file of several row
+    groups counts as large.
     """
-    done = []
+    row_counts = []
 
     def counted(*of, **more):
-        found = large_files.rewrite(*of, **more)
-        done.append(found[0].rows)
-        return found
+        result = large_files.rewrite(*of, **more)
+        row_counts.append(result[0].rows)
+        return result
 
     monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
     monkeypatch.setattr(large_key_map, "_PART_ROWS", 8)
     monkeypatch.setattr(new_files, "rewrite", counted)
-    yield done
+    yield row_counts
 
 
 HISTORIES = {
@@ -149,31 +147,31 @@ HISTORIES = {
         lambda t: [t.insert(data(3, range(40)), check=False), t.delete_where("fare < 0.3")],
     ),
 }
-"""How a table is made, copy-on-write if nothing is said, and what happens to it."""
+"""Settings of a table, copy-on-write by default, and the operations on it."""
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(name, rewrites):
-    """All of the table, in fact: key maps, statistics, summaries, filters and records too."""
-    said, history = HISTORIES[name]
+def test_a_file_rewritten_by_row_groups_has_the_bytes_of_one_made_in_memory(name, rewrites):
+    """So do key maps, statistics, summaries, filters and commit records of the table."""
+    settings, history = HISTORIES[name]
     more = {"table_type": COW, "at_first": "upsert", "nans": False}
-    more |= {option: value for option, value in said.items() if "." not in option}
-    at_first, nans = more.pop("at_first"), more.pop("nans")
+    more |= {option: value for option, value in settings.items() if "." not in option}
+    first_write, nans = more.pop("at_first"), more.pop("nans")
     options = {
         "mdt.row.group.rows": GROUP_ROWS,
         "mdt.services.auto": False,
         "mdt.writer.threads": 1,
-        **{option: value for option, value in said.items() if "." in option},
+        **{option: value for option, value in settings.items() if "." in option},
     }
-    found = []
+    results = []
     for is_large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if not is_large:
                 patch.setattr(new_files, "is_large", lambda segment, options: False)
             storage = MemoryStorage()
             table = mdt.create(storage, SCHEMA, key=["id"], options=options, **more)
-            rows = data(0, range(0, 200, 2), nans=nans, shuffled=at_first == "bulk_insert")
-            getattr(table, at_first)(rows)
+            rows = data(0, range(0, 200, 2), nans=nans, shuffled=first_write == "bulk_insert")
+            getattr(table, first_write)(rows)
             before = len(rewrites)
             history(table)
             assert (len(rewrites) > before) == (is_large and name != "delete of all")
@@ -181,16 +179,18 @@ def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(name, rewrites)
             stored = objects(storage)
             assert not [path for path in stored if "/checkpoint" in path]
             files = {path: data for path, data in stored.items() if "/.mdt/log/" not in path}
-            found.append((files, told(table)))
-    assert found[0][0].keys() == found[1][0].keys()
-    assert [path for path, content in found[0][0].items() if found[1][0][path] != content] == []
-    assert found[0][1] == found[1][1]
+            results.append((files, record_contents(table)))
+    assert results[0][0].keys() == results[1][0].keys()
+    assert [path for path, content in results[0][0].items() if results[1][0][path] != content] == []
+    assert results[0][1] == results[1][1]
 
 
 @pytest.mark.parametrize("has_ordering", [False, True])
 @pytest.mark.parametrize("rows", [0, 1, 7, 1023, 1024, 5000, 40_000])
-def test_a_large_key_map_has_the_bytes_of_a_small_one(rows, has_ordering, monkeypatch):
-    """Hashes may share their first words, and be the same, as those of a key that repeats."""
+def test_a_key_map_built_in_parts_has_the_bytes_of_one_built_at_once(
+    rows, has_ordering, monkeypatch
+):
+    """Hashes may share their first words, or be equal, as those of a repeated key."""
     monkeypatch.setattr(large_key_map, "_PART_ROWS", 300)
     draw = np.random.default_rng(rows)
     hi, lo, ordering = (draw.integers(0, 2**64, rows, dtype=np.uint64) for _ in range(3))
@@ -200,16 +200,16 @@ def test_a_large_key_map_has_the_bytes_of_a_small_one(rows, has_ordering, monkey
     for start in range(0, rows, 777):
         piece = slice(start, start + 777)
         large.add(KeyHashes(hi[piece], lo[piece]), ordering[piece] if has_ordering else None)
-    found, expected = (
+    encoded, expected = (
         large.encode(),
         key_map.build(KeyHashes(hi, lo), ordering if has_ordering else None),
     )
-    assert (b"" if found is None else found.to_pybytes()) == (
+    assert (b"" if encoded is None else encoded.to_pybytes()) == (
         key_map.encode(expected) if rows else b""
     )
 
 
-def filled():
+def filled_table():
     storage = MemoryStorage()
     options = {"mdt.row.group.rows": GROUP_ROWS, "mdt.services.auto": False}
     table = mdt.create(storage, SCHEMA, key=["id"], table_type=COW, options=options)
@@ -217,30 +217,32 @@ def filled():
     return storage, table
 
 
-def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites):
-    storage, table = filled()
+def test_a_damaged_row_group_stops_the_rewrite_and_leaves_no_files(rewrites):
+    storage, table = filled_table()
     before = {path for path in objects(storage) if path.endswith(".parquet")}
     (path,) = before
-    good = storage.read(path)
-    groups = pq.read_metadata(pa.BufferReader(good))
+    content = storage.read(path)
+    groups = pq.read_metadata(pa.BufferReader(content))
     column = groups.schema.to_arrow_schema().names.index("fare")
     at = groups.row_group(5).column(column).data_page_offset + 30
-    storage.replace(path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    storage.replace(path, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     with pytest.raises(Corrupt):
         table.upsert(data(5, range(20, 40)))
     assert not rewrites
     assert {path for path in objects(storage) if path.endswith(".parquet")} == before
 
 
-def test_a_disk_that_is_full_commits_nothing(rewrites, monkeypatch):
-    _, table = filled()
+def test_a_rewrite_on_a_full_disk_raises_commits_nothing_and_closes_its_files(
+    rewrites, monkeypatch
+):
+    _, table = filled_table()
     opened = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(large_files, "_BUFFER_BYTES", 64)
-    left, write = [200], os.pwrite
+    writes_left, write = [200], os.pwrite
 
     def full(*of):
-        left[0] -= 1
-        if left[0] < 0:
+        writes_left[0] -= 1
+        if writes_left[0] < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(*of)
 
@@ -253,24 +255,24 @@ def test_a_disk_that_is_full_commits_nothing(rewrites, monkeypatch):
     assert table.upsert(data(5, range(20, 40))).updated
 
 
-def test_a_mapped_scratch_file_may_be_changed_and_outlives_it():
+def test_a_mapped_scratch_file_may_be_modified_after_it_is_closed():
     scratch = Scratch()
     sink = Sink(scratch)
     assert [sink.write(b"abc"), sink.write(b"de")] == [3, 2]
-    found, same = scratch.mapped(to_change=True), scratch.mapped()
+    writable, other = scratch.mapped(to_change=True), scratch.mapped()
     scratch.close()
-    np.frombuffer(found, np.uint8)[1] = ord("X")
-    assert found.to_pybytes() == same.to_pybytes() == b"aXcde"
+    np.frombuffer(writable, np.uint8)[1] = ord("X")
+    assert writable.to_pybytes() == other.to_pybytes() == b"aXcde"
     assert Scratch().mapped().size == 0
 
 
-def test_no_more_of_a_buffer_is_put_aside_than_it_has():
-    scratch, given = Scratch(), pa.compress(b"a" * 1000, "lz4_raw")
-    places = [scratch.append(given) for _ in range(3)]
-    assert places == [0, len(given), 2 * len(given)]
+def test_appending_a_buffer_stores_its_size_and_not_its_capacity():
+    scratch, buffer = Scratch(), pa.compress(b"a" * 1000, "lz4_raw")
+    places = [scratch.append(buffer) for _ in range(3)]
+    assert places == [0, len(buffer), 2 * len(buffer)]
     for place in places:
         assert (
-            pa.decompress(scratch.read(place, len(given)), 1000, "lz4_raw").to_pybytes()
+            pa.decompress(scratch.read(place, len(buffer)), 1000, "lz4_raw").to_pybytes()
             == b"a" * 1000
         )
 
@@ -280,17 +282,17 @@ def test_no_more_of_a_buffer_is_put_aside_than_it_has():
 )
 def test_a_mapped_scratch_file_keeps_no_file_open():
     opened = len(os.listdir("/proc/self/fd"))
-    kept = []
+    mappings = []
     for number in range(50):
         scratch = Scratch()
         scratch.append(bytes([number]))
-        kept.append(scratch.mapped())
+        mappings.append(scratch.mapped())
         scratch.close()
     assert len(os.listdir("/proc/self/fd")) <= opened
-    assert b"".join(one.to_pybytes() for one in kept) == bytes(range(50))
+    assert b"".join(mapping.to_pybytes() for mapping in mappings) == bytes(range(50))
 
 
-def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch):
+def test_a_scratch_file_that_cannot_be_mapped_raises_unavailable(monkeypatch):
     def fails(*of):
         raise OSError(errno.ENOMEM, "no memory")
 
@@ -301,7 +303,7 @@ def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch):
         scratch.mapped()
 
 
-def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group():
+def test_the_pages_of_a_large_file_do_not_depend_on_its_first_row_group():
     notes = ["abc"] * 1000 + ["é" * 500 + str(n) for n in range(2000)]
     rows = pa.table({"id": list(range(3000)), "note": notes})
     options = {"mdt.row.group.rows": 1000, "mdt.services.auto": False}
@@ -309,6 +311,6 @@ def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group():
     mdt.create(storage, rows.schema, key=["id"], table_type=COW, options=options).bulk_insert(rows)
     table = mdt.open(storage, {"mdt.write.memory.max": 1 << 20})
     table.upsert(rows.slice(0, 4))
-    written = storage.read(table.files()["name"][0].as_py())
-    chunk = pq.read_metadata(pa.BufferReader(written)).row_group(2).column(6)
+    content = storage.read(table.files()["name"][0].as_py())
+    chunk = pq.read_metadata(pa.BufferReader(content)).row_group(2).column(6)
     assert chunk.path_in_schema == "note" and chunk.has_offset_index

@@ -1,5 +1,5 @@
-"""Merges: rows are matched by key, by other columns or by SQL; the first clause that holds is
-taken; every reader sees the same.
+"""Merges: rows are matched by key, by other columns or by a SQL condition. The first clause whose
+condition is true applies. Every reader sees the same rows.
 """
 
 from collections import Counter
@@ -23,13 +23,13 @@ from mdt.write.merge_source import as_target
 BOTH = pytest.mark.parametrize("table_type", [MOR, COW])
 
 
-def filled(folder, table_type=MOR, kind=mdt.Table, **more):
-    """Return a table with two partitions; on merge-on-read each has a base and a log file."""
-    given = {"ordering": "ts", "key_index": "record", "partition_by": ["city"], **more}
+def filled_table(folder, table_type=MOR, kind=mdt.Table, **more):
+    """Return a table with two partitions. On merge-on-read each has a base and a log file."""
+    settings = {"ordering": "ts", "key_index": "record", "partition_by": ["city"], **more}
     options = {"mdt.durable": False, "mdt.services.auto": False}
     schema = rows([], 0, 0.0).schema
     table = mdt.create(
-        folder / "t", schema, ["id"], table_type=table_type, options=options, **given
+        folder / "t", schema, ["id"], table_type=table_type, options=options, **settings
     )
     table.upsert(rows(range(10), 1, 1.0))
     table.upsert(rows(range(0, 10, 3), 2, 2.0))
@@ -38,8 +38,10 @@ def filled(folder, table_type=MOR, kind=mdt.Table, **more):
 
 @BOTH
 @pytest.mark.parametrize("key_index", ["record", "bloom"])
-def test_the_first_clause_that_holds_is_taken_for_each_row(tmp_path, table_type, key_index):
-    table = filled(tmp_path, table_type, key_index=key_index)
+def test_the_first_clause_whose_condition_is_true_applies_to_each_row(
+    tmp_path, table_type, key_index
+):
+    table = filled_table(tmp_path, table_type, key_index=key_index)
     before, seq = dict(as_state(table.scan().to_arrow())), table.snapshot().seq
     source = rows([0, 1, 2, 20, 21], 3, 5.0).append_column(
         "op", pa.array(["gone", "more", "more", "new", None])
@@ -52,20 +54,20 @@ def test_the_first_clause_that_holds_is_taken_for_each_row(tmp_path, table_type,
         ("not_matched_by_source", "target.id = 'k3'", None),
     ]
     merge = said(table.merge(source), clauses)
-    assert table.snapshot().seq == seq, "nothing happens before execute"
-    done = merge.execute()
-    assert (done.inserted, done.updated, done.deleted, done.seq) == (1, 4, 2, seq + 1)
+    assert table.snapshot().seq == seq, "nothing is written before execute"
+    result = merge.execute()
+    assert (result.inserted, result.updated, result.deleted, result.seq) == (1, 4, 2, seq + 1)
     files = 2 if table_type == COW else 4
-    assert (done.source_rows, done.files_scanned + done.files_skipped) == (5, files)
-    assert done.files_written >= 2 and done.total_ms >= done.match_ms > 0
+    assert (result.source_rows, result.files_scanned + result.files_skipped) == (5, files)
+    assert result.files_written >= 2 and result.total_ms >= result.match_ms > 0
     assert table.history()["operation"].to_pylist()[-1] == "merge"
     del before["k0"], before["k3"]
     before |= dict.fromkeys(("k1", "k2"), (1, 51.0)) | dict.fromkeys(("k6", "k9"), (3, 9.0))
     before["k20"] = (3, 5.0)
     assert as_state(agreed(table)) == before
-    told = table.changes(seq, mode="all").to_arrow()["_change"].to_pylist()
+    change_kinds = table.changes(seq, mode="all").to_arrow()["_change"].to_pylist()
     expected = {"delete": 2, "insert": 1, "update_after": 4, "update_before": 4}
-    assert Counter(told) == expected
+    assert Counter(change_kinds) == expected
     table.compact()
     assert as_state(agreed(table)) == before
 
@@ -79,21 +81,21 @@ def test_the_first_clause_that_holds_is_taken_for_each_row(tmp_path, table_type,
         (pa.struct([("a", pa.string_view())]), {"a": "x"}),
     ],
 )
-def test_views_are_merged_and_set_as_other_texts_are(type, value):
+def test_string_and_binary_view_columns_can_be_merged_and_updated(type, value):
     schema = pa.schema([("id", pa.string()), ("v", type)])
     table = mdt.create(MemoryStorage(), schema, key=["id"])
     table.upsert(pa.table({"id": ["a", "b"], "v": pa.array([None, None], type)}))
     ids = pa.array(["a", "c"], pa.string_view())
     source = pa.table({"id": ids, "v": pa.array([value, value], type)})
-    done = merged(table, source, ("matched", "source.id < 'b'", "*"), NEW_ALL)
-    assert (done.updated, done.inserted) == (1, 1)
+    result = merged(table, source, ("matched", "source.id < 'b'", "*"), NEW_ALL)
+    assert (result.updated, result.inserted) == (1, 1)
     assert table.update_where(values={"v": value}, where="id = 'b'").updated == 1
     assert table.scan().to_arrow().select(["v"]).to_pylist() == [{"v": value}] * 3
     assert table.schema == schema
 
 
-def test_rows_go_into_log_files_unless_an_ordering_value_falls(tmp_path):
-    table = filled(tmp_path)
+def test_merged_rows_go_into_log_files_unless_an_ordering_value_decreases(tmp_path):
+    table = filled_table(tmp_path)
     merged(table, rows([0, 1], 2, 7.0))
     record = table.metadata.record(table.snapshot().seq)
     assert record is not None and set(record.table("files")["kind"].to_pylist()) == {LOG}
@@ -102,8 +104,8 @@ def test_rows_go_into_log_files_unless_an_ordering_value_falls(tmp_path):
 
 
 @EVERY_KIND
-def test_rows_that_cannot_be_merged_are_refused_by_name(tmp_path, kind):
-    table = filled(tmp_path, kind=kind)
+def test_ambiguous_rows_of_a_merge_raise_an_error_that_names_their_keys(tmp_path, kind):
+    table = filled_table(tmp_path, kind=kind)
     before = table.snapshot().seq
     twice = pa.concat_tables([rows([0, 1, 30], 3, 3.0), rows([1, 30], 3, 4.0)])
     moved = rows([0], 3, 3.0)
@@ -121,7 +123,7 @@ def test_rows_that_cannot_be_merged_are_refused_by_name(tmp_path, kind):
             merged(table, source, clause, on=on)
     assert table.snapshot().seq == before and not list(table.storage.list(".hoodie/.mdt/pending"))
     assert merged(table, twice, ("not_matched", "source.fare = 4.0", "*")).inserted == 1, (
-        "without clauses for matched rows, matched ones do not matter"
+        "without a matched clause, matched rows are ignored"
     )
 
 
@@ -138,23 +140,23 @@ def test_rows_that_cannot_be_merged_are_refused_by_name(tmp_path, kind):
         (["id", "city"], 0),
     ],
 )
-def test_rows_are_matched_by_other_columns_and_conditions(tmp_path, on, updated):
-    table = filled(tmp_path)
+def test_rows_can_be_matched_by_other_columns_and_by_conditions(tmp_path, on, updated):
+    table = filled_table(tmp_path)
     source = rows_of(
         columns("fare double, low int64, id string, city string"),
         "2 1 k1 x",
         "- 1 - x",
         "77 1 zz -",
     )
-    done = merged(table, source, ("matched", None, {"fare": "source.fare + 100"}), on=on)
-    assert done.updated == updated
+    result = merged(table, source, ("matched", None, {"fare": "source.fare + 100"}), on=on)
+    assert result.updated == updated
     agreed(table)
 
 
-def test_under_partition_scope_a_key_alone_matches_its_rows_in_every_partition(
+def test_with_keys_per_partition_a_key_alone_matches_rows_in_every_partition(
     tmp_path,
 ):
-    table = filled(tmp_path)
+    table = filled_table(tmp_path)
     table.upsert([{"id": "k1", "city": "x", "ts": 1, "fare": 3.0}])
     assert merged(table, {"id": ["k1"]}, ("matched", None, None), on="id").deleted == 2
     with pytest.raises(Invalid, match="cannot change the column 'city'"):
@@ -164,25 +166,27 @@ def test_under_partition_scope_a_key_alone_matches_its_rows_in_every_partition(
 
 
 @EVERY_KIND
-def test_null_is_not_true_and_null_keys_match_nothing(tmp_path, kind):
-    table = filled(tmp_path, kind=kind, partition_by=[], ordering=None)
+def test_a_null_condition_does_not_apply_and_null_keys_do_not_match(tmp_path, kind):
+    table = filled_table(tmp_path, kind=kind, partition_by=[], ordering=None)
     table.update_where(values={"fare": None}, where="id = 'k1'")
 
-    def matched(fare, condition, value):
+    def merge_matched(fare, condition, value):
         source = {"id": ["k0", "k1", None], "fare": [fare] * 3}
         return merged(table, source, ("matched", condition, value))
 
-    assert matched(5.0, "target.fare < source.fare", {"fare": "source.fare"}).updated == 1
-    kept = matched(9.0, "not (target.fare < source.fare)", None)
-    assert (kept.deleted, kept.instant) == (0, "")
-    assert matched(9.0, "target.fare is null", None).deleted == 1
-    whole = rows([0], 1, 1.0).set_column(0, "id", pa.array([None], pa.string()))
+    assert merge_matched(5.0, "target.fare < source.fare", {"fare": "source.fare"}).updated == 1
+    result = merge_matched(9.0, "not (target.fare < source.fare)", None)
+    assert (result.deleted, result.instant) == (0, "")
+    assert merge_matched(9.0, "target.fare is null", None).deleted == 1
+    null_key_row = rows([0], 1, 1.0).set_column(0, "id", pa.array([None], pa.string()))
     with pytest.raises(Invalid, match="'id' is null|does not fit the table"):
-        merged(table, whole, NEW_ALL)
-    assert merged(table, whole.slice(1)).instant == "", "a source without rows does nothing"
+        merged(table, null_key_row, NEW_ALL)
+    assert merged(table, null_key_row.slice(1)).instant == "", (
+        "a source without rows commits nothing"
+    )
 
 
-def test_values_are_cast_as_an_upsert_casts_them():
+def test_a_merge_casts_values_to_column_types_as_an_upsert_does():
     schema = pa.schema(
         {
             "id": pa.int32(),
@@ -212,8 +216,8 @@ def test_values_are_cast_as_an_upsert_casts_them():
     }
     newer = ("matched", "source.at > target.at and source.s.a > target.s.a", values)
     assert merged(table, source, newer, NEW_ALL, ignore=["more"]).updated == 1
-    found = table.scan(order_by="id").to_arrow().select(["id", "n", "tag", "s"]).to_pylist()
-    assert found == [
+    merged_rows = table.scan(order_by="id").to_arrow().select(["id", "n", "tag", "s"]).to_pylist()
+    assert merged_rows == [
         {"id": 1, "n": 3, "tag": "ab", "s": {"a": 5}},
         {"id": 2, "n": 3, "tag": "c", "s": {"a": 6}},
     ]
@@ -247,8 +251,8 @@ def test_values_are_cast_as_an_upsert_casts_them():
         ([("matched", None, {"fare": "source.fare / (target.ts - 1)"})], "division by zero"),
     ],
 )
-def test_what_cannot_be_merged_is_said_and_nothing_is_left(tmp_path, clauses, why):
-    table = filled(tmp_path)
+def test_an_invalid_clause_raises_and_leaves_no_files(tmp_path, clauses, why):
+    table = filled_table(tmp_path)
     files = sorted((tmp_path / "t").rglob("*"))
     with pytest.raises(Invalid, match=why):
         said(table.merge(rows([0, 1, 2], 3, 3.0)), clauses).execute()
@@ -272,13 +276,13 @@ def test_what_cannot_be_merged_is_said_and_nothing_is_left(tmp_path, clauses, wh
         ("source.id = target.x", Invalid, "target.x"),
     ],
 )
-def test_an_on_that_cannot_be_joined_is_refused(tmp_path, on, kind, why):
+def test_an_on_condition_without_an_equality_of_columns_is_refused(tmp_path, on, kind, why):
     with pytest.raises(kind, match=why):
-        filled(tmp_path).merge(rows([0], 3, 3.0), on)
+        filled_table(tmp_path).merge(rows([0], 3, 3.0), on)
 
 
 @pytest.mark.parametrize("on", [["tags"], "source.tags = target.tags", "source.tags = target.n"])
-def test_lists_are_not_joined(on):
+def test_merging_on_list_columns_is_refused(on):
     data = pa.table({"id": [1], "n": [1], "tags": [["x"]]})
     table = mdt.create(MemoryStorage(), data.schema, ["id"])
     table.upsert(data)
@@ -286,79 +290,83 @@ def test_lists_are_not_joined(on):
         merged(table, data, ("matched", None, None), on=on)
 
 
-def test_moments_far_from_today_are_joined_or_refused():
+def test_timestamps_beyond_the_range_of_their_join_type_are_joined_or_refused():
     far = pa.array([0, 2**62], pa.timestamp("ms"))
     data = pa.table({"id": [1, 2], "at": far, "micros": far[:1].take([0, 0]).cast("timestamp[us]")})
     table = mdt.create(MemoryStorage(), data.schema, ["id"])
     table.upsert(data)
-    setting = "matched", None, {"micros": "null"}
-    assert merged(table, pa.table({"at": far}), setting, on=["at"]).updated == 2
+    clause = "matched", None, {"micros": "null"}
+    assert merged(table, pa.table({"at": far}), clause, on=["at"]).updated == 2
     with pytest.raises(Invalid, match="'micros': .* cannot be joined"):
-        merged(table, pa.table({"when": far}), setting, on="source.when = target.micros")
+        merged(table, pa.table({"when": far}), clause, on="source.when = target.micros")
 
 
-def test_new_rows_whose_key_lives_are_refused_where_rows_are_matched_otherwise(
+def test_a_merge_on_other_columns_refuses_to_insert_existing_keys(
     tmp_path,
 ):
     with pytest.raises(Invalid, match=r"1 rows to insert have keys that exist already: \['k0'\]"):
-        merged(filled(tmp_path), rows([0, 30], 3, 77.0), NEW_ALL, on="fare")
+        merged(filled_table(tmp_path), rows([0, 30], 3, 77.0), NEW_ALL, on="fare")
 
 
-def test_only_columns_that_clauses_name_are_read(tmp_path, monkeypatch):
+def test_only_target_columns_that_clauses_reference_are_read(tmp_path, monkeypatch):
     from mdt.write import matching, merge
 
-    asked = []
+    columns_read = []
     real = merge.rows_at
 
-    def seen(metadata, snapshot, where, names, *, threads):
-        asked.append(list(names))
+    def recording(metadata, snapshot, where, names, *, threads):
+        columns_read.append(list(names))
         return real(metadata, snapshot, where, names, threads=threads)
 
-    monkeypatch.setattr(merge, "rows_at", seen)
-    monkeypatch.setattr(matching, "rows_at", seen)
-    table = filled(tmp_path)
+    monkeypatch.setattr(merge, "rows_at", recording)
+    monkeypatch.setattr(matching, "rows_at", recording)
+    table = filled_table(tmp_path)
     merged(table, rows([0, 30], 3, 3.0))
-    assert asked == [], "whole rows come from the source"
+    assert columns_read == [], "a star clause copies whole rows from the source"
     merged(table, rows([0], 3, 3.0), ("matched", "source.ts >= target.ts", "*"))
-    assert asked == [["ts"]]
+    assert columns_read == [["ts"]]
 
 
-def test_a_table_of_the_past_takes_no_merge(tmp_path):
-    filled(tmp_path)
+def test_a_table_opened_as_of_an_earlier_version_refuses_merges(tmp_path):
+    filled_table(tmp_path)
     with pytest.raises(Invalid, match="read-only"):
         mdt.open(tmp_path / "t", as_of=1).merge(rows([0], 3, 3.0))
 
 
-def test_an_empty_source_leaves_rows_to_the_last_kind_of_clause(tmp_path):
-    table = filled(tmp_path)
-    gone = [("matched", None, None), ("not_matched_by_source", None, None)]
-    assert merged(table, rows([], 0, 0.0), *gone).deleted == 10
+def test_with_an_empty_source_only_not_matched_by_source_clauses_apply(tmp_path):
+    table = filled_table(tmp_path)
+    deletes = [("matched", None, None), ("not_matched_by_source", None, None)]
+    assert merged(table, rows([], 0, 0.0), *deletes).deleted == 10
     assert not len(agreed(table))
 
 
-def test_a_clause_of_many_columns_lists_the_columns_of_the_table_once(
+def test_a_clause_with_many_columns_builds_the_target_schema_once(
     monkeypatch,
 ):
-    names, asked = [f"c{n}" for n in range(50)], []
+    names, columns_read = [f"c{n}" for n in range(50)], []
     schema = pa.schema([("id", pa.string()), *((name, pa.int64()) for name in names)])
     table = mdt.create(MemoryStorage(), schema, ["id"])
     table.upsert([{"id": "a", **dict.fromkeys(names, 1)}])
-    monkeypatch.setattr(clauses, "as_target", lambda schema: asked.append(1) or as_target(schema))
+    monkeypatch.setattr(
+        clauses, "as_target", lambda schema: columns_read.append(1) or as_target(schema)
+    )
     values = {name: f"source.{name} + 1" for name in names}
     merged(table, [{"id": "a", **dict.fromkeys(names, 2)}], ("matched", None, values))
-    assert table.get({"id": "a"}) == {"id": "a", **dict.fromkeys(names, 3)} and len(asked) == 1
+    assert (
+        table.get({"id": "a"}) == {"id": "a", **dict.fromkeys(names, 3)} and len(columns_read) == 1
+    )
 
 
-def test_a_source_may_have_a_dictionary_in_each_of_its_chunks():
+def test_a_source_may_have_a_different_dictionary_in_each_chunk():
     schema = pa.schema({"id": pa.int64(), "tag": pa.string(), "s": pa.struct({"a": pa.string()})})
     table = mdt.create(MemoryStorage(), schema, ["id"])
     code, tags = pa.array([0], pa.int8()), [f"v{i}" for i in range(200)]
     coded = [pa.DictionaryArray.from_arrays(code, pa.array([text])) for text in tags]
-    inside = [pa.StructArray.from_arrays([one], ["a"]) for one in coded]
+    inside = [pa.StructArray.from_arrays([codes], ["a"]) for codes in coded]
     source = pa.table(
         {"id": range(200), "tag": pa.chunked_array(coded), "s": pa.chunked_array(inside)}
     )
     for _ in range(2):
         merged(table, source)
-    found = table.scan(order_by="id").to_arrow()
-    assert found["tag"].to_pylist() == tags == [row["a"] for row in found["s"].to_pylist()]
+    rows = table.scan(order_by="id").to_arrow()
+    assert rows["tag"].to_pylist() == tags == [row["a"] for row in rows["s"].to_pylist()]

@@ -1,5 +1,5 @@
-"""In tables of format 3, whose hash anybody can make collide, the texts of keys are compared where
-rows are returned or checked.
+"""In tables of format 3, whose key hash can be made to collide on purpose, key texts are compared
+when rows are returned or checked.
 """
 
 import pytest
@@ -21,8 +21,8 @@ def test_get_returns_no_row_of_another_key(tmp_path):
     assert table.scan(f"id = '{B}'").count() == 0
 
 
-def both(path):
-    """A table with both keys, which the ranges of the Bloom index keep from meeting."""
+def table_with_both_keys(path):
+    """Return a table with both keys. The ranges of the Bloom index keep them from being compared."""
     table = old_table(
         path, SCHEMA, key=["id"], key_index="bloom", options={"mdt.small.file.bytes": 0}
     )
@@ -33,7 +33,7 @@ def both(path):
 
 
 def test_check_names_two_keys_with_one_hash(tmp_path):
-    [problem] = both(tmp_path).check().problems
+    [problem] = table_with_both_keys(tmp_path).check().problems
     assert (
         repr(A) in str(problem)
         and repr(B) in str(problem)
@@ -42,7 +42,7 @@ def test_check_names_two_keys_with_one_hash(tmp_path):
 
 
 @pytest.mark.parametrize("create", [mdt.create, old_table])
-def test_check_names_a_key_that_lives_twice(tmp_path, monkeypatch, create):
+def test_check_names_a_key_that_exists_twice(tmp_path, monkeypatch, create):
     table = create(tmp_path, SCHEMA, key=["id"], options={"mdt.small.file.bytes": 0})
     table.upsert([row("j", "x"), row("k", "a1")])
     with monkeypatch.context() as patched:
@@ -54,14 +54,14 @@ def test_check_names_a_key_that_lives_twice(tmp_path, monkeypatch, create):
     )
 
 
-def test_get_tells_two_keys_with_one_hash_apart(tmp_path):
-    table = both(tmp_path)
+def test_get_distinguishes_two_keys_with_one_hash(tmp_path):
+    table = table_with_both_keys(tmp_path)
     assert [table.get(key)["v"] for key in (A, B)] == ["a1", "b1"]
     assert table.get([B, A]).column("v").to_pylist() == ["b1", "a1"]
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
-def test_a_batch_with_two_keys_of_one_hash_is_refused(tmp_path, operation):
+def test_a_batch_with_two_keys_that_share_a_hash_is_refused(tmp_path, operation):
     table = old_table(tmp_path, SCHEMA, key=["id"], ordering="ts")
     with pytest.raises(mdt.Invalid, match="two different keys have the same hash"):
         getattr(table, operation)([row(A, "a1"), row(B, "b1")])

@@ -1,4 +1,4 @@
-"""Overwrites and drops: what they replace, what they leave, and what they do not look at."""
+"""Overwrites and dropped partitions: the rows they replace and keep, and the reads they avoid."""
 
 import json
 from datetime import date
@@ -28,9 +28,9 @@ LEVELS = columns("id int64, city string, day date32, v int64")
 DAYS = (date(2026, 1, 1), date(2026, 1, 2))
 
 
-def made(storage=None, table_type=MOR, **given):
-    """Return a table with two commits of even ids in x and odd ones in y, 0 to 5."""
-    arguments = {"partition_by": ["city"], "ordering": "ts", "options": OPTIONS, **given}
+def filled_table(storage=None, table_type=MOR, **settings):
+    """Return a table with two commits, and keys 0 to 5: even keys in x and odd keys in y."""
+    arguments = {"partition_by": ["city"], "ordering": "ts", "options": OPTIONS, **settings}
     storage = MemoryStorage() if storage is None else storage
     table = mdt.create(storage, SCHEMA, ["id"], table_type=table_type, **arguments)
     table.upsert(rows(range(6), 5, 1.0))
@@ -38,8 +38,8 @@ def made(storage=None, table_type=MOR, **given):
     return table
 
 
-def right(table):
-    """Assert that we and hudi-rs see the same rows, and that nothing is wrong."""
+def assert_consistent(table):
+    """Assert that mdt and hudi-rs see the same rows, and that check finds no problem."""
     assert ours(table.storage) == theirs(table.storage)
     report = table.check()
     assert report.ok and not report.warnings, str(report)
@@ -53,50 +53,52 @@ def right(table):
         lambda table: table.truncate(),
     ],
 )
-def test_replaced_file_groups_are_determined_once(monkeypatch, change):
-    table, calls, partitioned = made(), [], overwriting.partitioned
+def test_the_replaced_file_groups_are_determined_once(monkeypatch, change):
+    table, calls, partitioned = filled_table(), [], overwriting.partitioned
     monkeypatch.setattr(
-        overwriting, "partitioned", lambda *given: calls.append(given) or partitioned(*given)
+        overwriting,
+        "partitioned",
+        lambda *settings: calls.append(settings) or partitioned(*settings),
     )
     assert change(table).deleted and len(calls) == 1
 
 
-def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values():
-    """To who follows the changes, keys that were there before are updates."""
-    table = made()
-    done = table.insert_overwrite(rows([0, 20, 20], 1, 9.0))
-    assert (done.inserted, done.deleted, done.late, done.attempts) == (2, 3, 1, 1)
+def test_an_overwrite_replaces_the_partitions_of_its_rows_despite_ordering_values():
+    """Changes report keys that existed before as updates."""
+    table = filled_table()
+    result = table.insert_overwrite(rows([0, 20, 20], 1, 9.0))
+    assert (result.inserted, result.deleted, result.late, result.attempts) == (2, 3, 1, 1)
     assert sorted(ours(table.storage)) == ["k0", "k1", "k20", "k3", "k5"]
     assert ours(table.storage)["k0"] == (1, 9.0)
-    right(table)
-    told = table.changes(done.seq - 1).to_arrow().to_pylist()
-    assert {(row["_change"], row["id"]) for row in told} == {
+    assert_consistent(table)
+    change_rows = table.changes(result.seq - 1).to_arrow().to_pylist()
+    assert {(row["_change"], row["id"]) for row in change_rows} == {
         ("update_before", "k0"),
         ("update_after", "k0"),
         ("delete", "k2"),
         ("delete", "k4"),
         ("insert", "k20"),
     }
-    gone = table.changes(table.delete_partition("city=y").seq - 1).to_arrow()
-    assert set(gone["_change"].to_pylist()) == {"delete"}
-    assert sorted(gone["id"].to_pylist()) == ["k1", "k3", "k5"]
+    dropped = table.changes(table.delete_partition("city=y").seq - 1).to_arrow()
+    assert set(dropped["_change"].to_pylist()) == {"delete"}
+    assert sorted(dropped["id"].to_pylist()) == ["k1", "k3", "k5"]
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, SpilledTable])
-def test_a_row_that_another_of_its_key_replaces_ends_no_partition(kind):
-    table = made(scope="table")
+def test_the_partition_of_a_superseded_row_is_not_overwritten(kind):
+    table = filled_table(scope="table")
     newer = rows_of(SCHEMA, "k9 x 1 7", "k9 z 2 7")
-    done = kind(table.storage, OPTIONS).insert_overwrite(newer)
-    assert (done.inserted, done.deleted, done.late) == (1, 0, 1)
+    result = kind(table.storage, OPTIONS).insert_overwrite(newer)
+    assert (result.inserted, result.deleted, result.late) == (1, 0, 1)
     assert table.scan().count() == 7 and table.get("k9")["city"] == "z"
 
 
 @EVERY_KIND
-def test_partitions_that_are_named_end_with_or_without_rows(tmp_path, kind):
-    table = made(LocalStorage(tmp_path, durable=False))
+def test_named_partitions_are_overwritten_with_or_without_new_rows(tmp_path, kind):
+    table = filled_table(LocalStorage(tmp_path, durable=False))
     writer = kind(table.storage, OPTIONS)
-    done = writer.insert_overwrite(rows([0], 1, 9.0), partitions=["city=x", {"city": "new"}])
-    assert (done.inserted, done.deleted) == (1, 3)
+    result = writer.insert_overwrite(rows([0], 1, 9.0), partitions=["city=x", {"city": "new"}])
+    assert (result.inserted, result.deleted) == (1, 3)
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == ["k0", "k1", "k3", "k5"]
     with pytest.raises(
         Invalid, match="partition 'city=y', but the overwrite is limited to 'city=x'"
@@ -109,16 +111,16 @@ def test_partitions_that_are_named_end_with_or_without_rows(tmp_path, kind):
     agreed(table, expected=rows([], 1, 9.0))
 
 
-def test_a_table_without_partitions_has_none_to_name_or_to_delete():
-    table = made(partition_by=[])
+def test_a_table_without_partitions_refuses_partition_names():
+    table = filled_table(partition_by=[])
     with pytest.raises(Invalid, match="the table has no partitions"):
         table.insert_overwrite(rows([0], 1, 9.0), partitions="city=x")
     with pytest.raises(Invalid, match="has no partitions"):
         table.delete_partition("*")
 
 
-def test_no_row_is_read_and_no_data_file_is_opened(monkeypatch):
-    table = made()
+def test_overwrites_and_drops_open_no_data_file(monkeypatch):
+    table = filled_table()
     opened = []
     read = MemoryStorage.open
     monkeypatch.setattr(
@@ -129,7 +131,7 @@ def test_no_row_is_read_and_no_data_file_is_opened(monkeypatch):
     assert not [path for path in opened if not path.startswith(paths.PRIVATE)]
 
 
-def levels():
+def table_with_two_levels():
     table = mdt.create(
         MemoryStorage(), LEVELS, ["id"], partition_by=["city", "day"], options=OPTIONS
     )
@@ -154,10 +156,10 @@ def levels():
         ([], 8),
     ],
 )
-def test_partitions_are_named_by_path_by_values_or_by_a_pattern(named, left):
-    table = levels()
-    done = table.delete_partition(named)
-    assert table.scan().count() == left == 8 - done.deleted
+def test_partitions_can_be_named_by_path_by_values_or_by_a_pattern(named, left):
+    table = table_with_two_levels()
+    result = table.delete_partition(named)
+    assert table.scan().count() == left == 8 - result.deleted
     assert table.check().ok
 
 
@@ -173,20 +175,20 @@ def test_partitions_are_named_by_path_by_values_or_by_a_pattern(named, left):
         (3, "is not text, a dict or a list"),
     ],
 )
-def test_what_can_name_no_partition_is_refused(named, match):
+def test_invalid_partition_names_are_refused(named, match):
     with pytest.raises(Invalid, match=match):
-        levels().delete_partition(named)
+        table_with_two_levels().delete_partition(named)
 
 
-def test_a_purge_leaves_no_byte_of_what_a_partition_held():
-    table = made(key_index="record")
+def test_a_purge_deletes_the_files_of_dropped_partitions():
+    table = filled_table(key_index="record")
     table.insert_overwrite(pa.table([["k0"], ["x"], [1], [9.0]], schema=SCHEMA))
     table.delete_partition("city=y")
     table.purge()
     assert not [
         info.path for info in table.storage.list("city=y") if not info.path.endswith("metadata")
     ]
-    right(table)
+    assert_consistent(table)
 
 
 @pytest.mark.parametrize(
@@ -198,33 +200,37 @@ def test_a_purge_leaves_no_byte_of_what_a_partition_held():
         (lambda t: t.truncate(), "INSERT_OVERWRITE_TABLE"),
     ],
 )
-def test_hudi_is_told_its_own_word_and_what_ended(write, word):
-    table = made()
+def test_replacecommits_have_hudis_operation_type_and_the_replaced_file_groups(write, word):
+    table = filled_table()
     files = [row for row in table.files().to_pylist() if row["name"][0] != "."]
-    ended = {row["partition"]: row["name"].split("_")[0] for row in files}
-    done = write(table)
+    old_groups = {row["partition"]: row["name"].split("_")[0] for row in files}
+    result = write(table)
     layout = Version6()
-    told = json.loads(table.storage.read(layout.completed_path(done.instant, "", "replacecommit")))
-    replaced = {partition: name for partition, (name,) in told["partitionToReplaceFileIds"].items()}
-    assert told["operationType"] == word
-    assert replaced.items() <= ended.items() and "city=x" in replaced
-    requested = layout.path_of(Instant(done.instant, "replacecommit", "requested"))
+    change_rows = json.loads(
+        table.storage.read(layout.completed_path(result.instant, "", "replacecommit"))
+    )
+    replaced = {
+        partition: name for partition, (name,) in change_rows["partitionToReplaceFileIds"].items()
+    }
+    assert change_rows["operationType"] == word
+    assert replaced.items() <= old_groups.items() and "city=x" in replaced
+    requested = layout.path_of(Instant(result.instant, "replacecommit", "requested"))
     planned = table.storage.read(requested)
     assert word.encode() in planned and b"CLUSTER" not in planned.partition(b"Obj")[2][-200:]
 
 
-def test_more_file_groups_than_a_record_can_name_are_refused(
+def test_replacing_more_file_groups_than_a_record_can_list_is_refused(
     monkeypatch,
 ):
     monkeypatch.setattr(overwriting, "LIST_ITEMS_MAX", 1)
-    table = made()
+    table = filled_table()
     with pytest.raises(Unsupported, match="2 file groups cannot be replaced in one commit"):
         table.truncate()
     assert table.delete_partition("city=x").deleted == 3
 
 
-def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is():
-    table = made()
+def test_exactly_the_records_that_replace_file_groups_are_replacecommits():
+    table = filled_table()
     table.truncate()
     truncated, upserted = (commit_log.read(table.storage, seq) for seq in (3, 2))
     for record, action in ((truncated, "commit"), (upserted, "replacecommit")):
@@ -235,7 +241,7 @@ def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is():
             records.check_header(header, 3, "p")
 
 
-def test_dead_rows_are_told_in_few_bytes():
+def test_the_record_of_a_truncation_with_deleted_rows_is_small():
     table = mdt.create(MemoryStorage(), LEVELS, ["id"], options=OPTIONS)
     n = 200_000
     columns = [range(n), ["a"] * n, [DAYS[0]] * n, range(n)]
@@ -252,15 +258,15 @@ def test_dead_rows_are_told_in_few_bytes():
     assert Metadata(table.storage).newest().seq == 3
 
 
-def test_only_the_star_stands_for_anything_when_partitions_are_dropped():
-    table = levels()
+def test_the_star_is_the_only_wildcard_when_partitions_are_dropped():
+    table = table_with_two_levels()
     for path in set(table.files()["partition"].to_pylist()):
-        for wild in (f"{path[:-1]}?", f"{path[:-1]}[{path[-1]}]"):
-            assert not table.delete_partition(wild).deleted
+        for pattern in (f"{path[:-1]}?", f"{path[:-1]}[{path[-1]}]"):
+            assert not table.delete_partition(pattern).deleted
     assert table.scan().count() == 8
 
 
-def test_a_partition_that_is_named_is_compared_with_no_pattern_and_no_other_is_taken_apart(
+def test_a_partition_named_by_value_is_looked_up_without_patterns_or_splitting(
     monkeypatch,
 ):
     split, parts = np.split, []

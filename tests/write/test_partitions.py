@@ -1,5 +1,5 @@
-"""Whatever stands in a partition column comes back equal, to us and to hudi-rs, or is refused;
-nothing leaves the table.
+"""Every value of a partition column is read back equal, by mdt and by hudi-rs, or is refused.
+Nothing is written outside the table.
 """
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from mdt import Invalid
 from mdt.hudi.partitions import NULL_PARTITION, escape, unescape
 
 SCHEMA = columns("id string, p string, v int64")
-KEPT = {
+VALID = {
     "climbing out": "../x",
     "a slash": "a/b",
     "an absolute path": "/etc/passwd",
@@ -42,7 +42,7 @@ KEPT = {
     "a tilde": "~",
     "the longest name": "x" * 253,
 }
-REFUSED = {
+INVALID = {
     "nothing": ("", "is empty"),
     "the null word": (NULL_PARTITION, "reads as null"),
     "300 bytes": ("x" * 300, "over 255 bytes"),
@@ -63,20 +63,20 @@ def expected(values, v):
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_odd_values_survive_updates_deletes_and_compaction(table_type, tmp_path):
-    path, values = tmp_path / "root" / "t", list(KEPT.values())
+def test_unusual_partition_values_survive_updates_deletes_and_compaction(table_type, tmp_path):
+    path, values = tmp_path / "root" / "t", list(VALID.values())
     table = trees.create(path, SCHEMA, partition_by=["p"], table_type=table_type)
     table.upsert(rows(values, 1))
     assert trees.assert_readers_agree(table, path) == expected(values, 1)
     assert table.upsert(rows(values, 2)).updated == len(values)
     assert trees.assert_readers_agree(table, path) == expected(values, 2)
     assert table.delete(rows(values, 0).slice(0, 8)).deleted == 8
-    left = trees.ordered(rows(values, 2).slice(8))
-    assert trees.assert_readers_agree(table, path) == left
+    remaining = trees.ordered(rows(values, 2).slice(8))
+    assert trees.assert_readers_agree(table, path) == remaining
     table.compact()
-    assert trees.assert_readers_agree(table, path) == left
-    assert trees.ordered(mdt.open(path).scan().to_arrow()) == left
-    # One directory for each value, one level below the table, and nothing beside the table.
+    assert trees.assert_readers_agree(table, path) == remaining
+    assert trees.ordered(mdt.open(path).scan().to_arrow()) == remaining
+    # One directory for each value, directly below the table, and nothing beside the table.
     assert [p.name for p in (tmp_path / "root").iterdir()] == ["t"]
     assert [p.name for p in tmp_path.iterdir()] == ["root"]
     folders = {p.name for p in path.iterdir()} - {".hoodie"}
@@ -86,33 +86,33 @@ def test_odd_values_survive_updates_deletes_and_compaction(table_type, tmp_path)
     assert all(file.is_file() for folder in folders for file in (path / folder).iterdir())
 
 
-@pytest.mark.parametrize("value, reason", REFUSED.values(), ids=REFUSED.keys())
-def test_a_value_without_a_directory_name_is_refused(value, reason, tmp_path):
+@pytest.mark.parametrize("value, reason", INVALID.values(), ids=INVALID.keys())
+def test_a_value_that_cannot_be_a_directory_name_is_refused_by_every_write(value, reason, tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, partition_by=["p"])
     table.upsert(rows(["fine"], 1))
     before = trees.tree(tmp_path)
     for change in (table.upsert, table.insert, table.bulk_insert, table.delete):
-        with pytest.raises(Invalid, match=reason) as caught:
+        with pytest.raises(Invalid, match=reason) as error:
             change(rows(["fine", value], 2))
-        assert "'p'" in caught.value.message
-        assert caught.value.hint
+        assert "'p'" in error.value.message
+        assert error.value.hint
     assert trees.tree(tmp_path) == before
 
 
 @settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80))
-def test_escaping_is_injective_and_adds_no_level(value):
+def test_escaping_is_reversible_and_adds_no_directory_level(value):
     name = escape(value)
     assert unescape(name) == value
     assert "/" not in name and "\\" not in name and "=" not in name and "\0" not in name
 
 
-def test_values_of_any_text_come_back(tmp_path_factory):
+def test_partition_values_of_any_text_are_read_back_equal(tmp_path_factory):
     text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
     @settings(max_examples=6)
     @given(st.lists(st.one_of(st.none(), text), min_size=5, max_size=15, unique=True))
-    def comes_back(values):
+    def reads_back_equal(values):
         path = tmp_path_factory.mktemp("any") / "t"
         table = trees.create(path, SCHEMA, partition_by=["p"])
         try:
@@ -126,11 +126,11 @@ def test_values_of_any_text_come_back(tmp_path_factory):
         assert trees.assert_readers_agree(table, path) == expected(values, 1)
         assert [p.name for p in path.parent.iterdir()] == ["t"]
 
-    comes_back()
+    reads_back_equal()
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_several_levels_of_several_types(table_type, tmp_path):
+def test_partition_levels_of_several_types_are_read_back_equal(table_type, tmp_path):
     schema = columns("id int64, day date32, n int32, b bool, s string")
     rows = (
         "1 2024-01-01 -5 true a/b",
@@ -153,7 +153,7 @@ COMPOSITE = columns("a string, b string, v int64")
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_composite_keys_keep_commas_and_colons_apart(table_type, tmp_path):
+def test_composite_keys_with_commas_and_colons_stay_distinct(table_type, tmp_path):
     pairs = ("x y", "x,y z", "x y,z", "x:b :", "x,b :y", ", ,", "a:1 b:2", "x,c: d")
     data = rows_of(COMPOSITE, *(f"{pair} {n}" for n, pair in enumerate(pairs)))
     path = tmp_path / "t"
@@ -168,10 +168,10 @@ def test_composite_keys_keep_commas_and_colons_apart(table_type, tmp_path):
     assert trees.assert_readers_agree(table, path) == trees.ordered(data.slice(3))
 
 
-def test_a_composite_key_that_reads_as_another_is_refused(tmp_path):
+def test_a_composite_key_whose_text_is_ambiguous_is_refused(tmp_path):
     table = trees.create(tmp_path / "t", COMPOSITE, ["a", "b"])
     before = trees.tree(tmp_path)
-    with pytest.raises(Invalid, match="'a' contains the name of the next key field") as caught:
+    with pytest.raises(Invalid, match="'a' contains the name of the next key field") as error:
         table.upsert(rows_of(COMPOSITE, "fine z 1", "x,b:y z 2"))
-    assert "row 1" in caught.value.message
+    assert "row 1" in error.value.message
     assert trees.tree(tmp_path) == before

@@ -1,4 +1,4 @@
-"""Keys of rows to delete that are plain values, as look-ups take them."""
+"""Deletes accept keys as plain values, as look-ups do."""
 
 from datetime import date
 
@@ -34,19 +34,19 @@ PLAIN_KEYS = {
 
 @pytest.mark.parametrize("gathered", [False, True])
 @pytest.mark.parametrize("keys, deleted", PLAIN_KEYS.values(), ids=PLAIN_KEYS.keys())
-def test_deletes_take_plain_keys(keys, deleted, gathered, tmp_path):
+def test_deletes_accept_plain_keys(keys, deleted, gathered, tmp_path):
     table = trees.create(tmp_path / "t", columns("id string, n int64"), key=["id"])
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     if gathered:
         with table.writer() as writer:
-            done = writer.delete(keys)
-        assert done.result().deleted == deleted
+            future = writer.delete(keys)
+        assert future.result().deleted == deleted
     else:
         assert table.delete(keys).deleted == deleted
     assert len(trees.assert_readers_agree(table, tmp_path / "t")) == 8 - deleted
 
 
-def test_look_ups_take_series_and_rows_of_arrays(tmp_path):
+def test_look_ups_accept_series_and_struct_arrays(tmp_path):
     table = trees.create(tmp_path / "t", columns("id string, n int64"), key=["id"])
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     for keys in (
@@ -58,7 +58,7 @@ def test_look_ups_take_series_and_rows_of_arrays(tmp_path):
         assert table.get(keys)["n"].to_pylist() == [5, 2]
 
 
-def test_deletes_take_tuples_of_several_key_columns(tmp_path):
+def test_deletes_accept_tuples_for_composite_keys(tmp_path):
     schema = columns("a int64, day date32, n int64")
     table = trees.create(tmp_path / "t", schema, key=["a", "day"])
     days = [date(2024, 1, 1), date(2024, 1, 2)]
@@ -82,13 +82,13 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path):
         (np.array([[1]]), "an array of 2 dimensions is not a column"),
     ],
 )
-def test_what_is_no_key_is_not_deleted(keys, refusal, tmp_path):
+def test_a_delete_refuses_values_that_are_not_keys(keys, refusal, tmp_path):
     table = trees.create(tmp_path / "t", columns("id int64"), key=["id"])
     with pytest.raises(mdt.Invalid, match=refusal):
         table.delete(keys)
 
 
-def test_a_plain_key_names_no_partition(tmp_path):
+def test_a_plain_key_is_refused_if_keys_are_unique_per_partition(tmp_path):
     table = trees.create(tmp_path / "t", columns("id string, city string"), partition_by=["city"])
     table.upsert([{"id": "k0", "city": "Oslo"}])
     with pytest.raises(mdt.Invalid, match="city"):

@@ -1,5 +1,5 @@
-"""A key that occurs twice in a batch is found whatever the order of the rows: of rows that rise by
-key nobody looks further.
+"""Repeated keys of a batch are detected in any order of the rows. Rows in ascending order of keys
+need no further search.
 """
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ KEYS = {
 }
 
 
-def table_of(path, kind):
+def new_table(path, kind):
     schema = pa.schema([("k", KEYS[kind][0]), ("ts", pa.int64()), ("v", pa.int64())])
     return mdt.create(path / kind, schema, key=["k"], ordering="ts")
 
@@ -27,14 +27,16 @@ def table_of(path, kind):
 @pytest.fixture(scope="module")
 def definitions(tmp_path_factory):
     root = tmp_path_factory.mktemp("repeated")
-    return {kind: table_of(root, kind).snapshot().definition for kind in KEYS}
+    return {kind: new_table(root, kind).snapshot().definition for kind in KEYS}
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("kind", KEYS)
 @given(data=st.data())
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_last_row_of_a_key_stays(definitions, data, kind, in_order):
+def test_the_row_with_the_largest_ordering_value_or_the_last_of_equals_is_kept(
+    definitions, data, kind, in_order
+):
     keys = data.draw(st.lists(KEYS[kind][1], min_size=1, max_size=30))
     if in_order:
         keys.sort(key=lambda key: key.encode() if isinstance(key, str) else key)
@@ -44,15 +46,15 @@ def test_the_last_row_of_a_key_stays(definitions, data, kind, in_order):
     for number, (key, ordering) in enumerate(zip(keys, orderings, strict=True)):
         if key not in newest or ordering >= newest[key][0]:
             newest[key] = ordering, number
-    found = normalizing.normalize(rows, definitions[kind])
-    assert dict(zip(found.table["k"].to_pylist(), found.table["v"].to_pylist(), strict=True)) == {
+    batch = normalizing.normalize(rows, definitions[kind])
+    assert dict(zip(batch.table["k"].to_pylist(), batch.table["v"].to_pylist(), strict=True)) == {
         key: number for key, (_, number) in newest.items()
     }
-    assert found.duplicates == len(keys) - len(newest) == len(keys) - len(found)
+    assert batch.duplicates == len(keys) - len(newest) == len(keys) - len(batch)
 
 
-def test_an_insert_names_a_key_that_repeats_among_keys_that_rise(tmp_path):
-    table = table_of(tmp_path, "text")
+def test_an_insert_names_a_repeated_key_among_sorted_keys(tmp_path):
+    table = new_table(tmp_path, "text")
     keys = [f"k{n:04}" for n in range(1000)]
     keys[501] = keys[500]
     with pytest.raises(Invalid, match="1 rows repeat a key: \\['k0500'\\]"):

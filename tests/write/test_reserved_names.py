@@ -1,6 +1,4 @@
-"""Names that others have a meaning for: directories that hudi-rs leaves out, columns that come with
-changes.
-"""
+"""Reserved names: directories that hudi-rs ignores, and columns that changes add."""
 
 from pathlib import Path
 
@@ -17,10 +15,10 @@ SCHEMA = columns("id int64, p string, q string")
 HIDDEN = pytest.mark.parametrize("value", ["metadata", "_delta_log"])
 
 
-def made(path, **options):
-    given = {"mdt.hive.style": False, **options}
+def new_table(path, **options):
+    settings = {"mdt.hive.style": False, **options}
     return mdt.create(
-        path / "t", SCHEMA, ["id"], partition_by=["p", "q"], scope="table", options=given
+        path / "t", SCHEMA, ["id"], partition_by=["p", "q"], scope="table", options=settings
     )
 
 
@@ -29,8 +27,8 @@ def row(id, p, q="x"):
 
 
 @HIDDEN
-def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(value, tmp_path):
-    table = made(tmp_path)
+def test_a_partition_that_hudi_rs_would_ignore_is_refused_by_every_write(value, tmp_path):
+    table = new_table(tmp_path)
     table.upsert([row(1, "a")])
     small = mdt.open(table.path, {"mdt.write.memory.max": 1})
     writes = [
@@ -49,26 +47,26 @@ def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(valu
 
 
 @HIDDEN
-def test_the_same_value_is_taken_where_it_is_not_the_first_directory(value, tmp_path):
-    table = made(tmp_path)
+def test_a_reserved_value_is_accepted_if_it_is_not_the_first_directory_name(value, tmp_path):
+    table = new_table(tmp_path)
     table.upsert([row(1, "a", value), row(2, value.upper(), "b")])
     hive = mdt.create(tmp_path / "hive", SCHEMA, ["id"], partition_by=["p"])
     hive.upsert([row(1, value), row(2, "a")])
-    for one in (table, hive):
-        assert hudi_table(Path(one.path.removeprefix("file://")), SCHEMA).num_rows == 2
+    for each in (table, hive):
+        assert hudi_table(Path(each.path.removeprefix("file://")), SCHEMA).num_rows == 2
 
 
-def test_partitions_of_older_tables_stay_in_use(tmp_path, monkeypatch):
-    table = made(tmp_path)
-    with monkeypatch.context() as older:
-        older.setattr(partitions, "_HIDDEN", frozenset())
+def test_existing_partitions_with_reserved_names_can_still_be_written(tmp_path, monkeypatch):
+    table = new_table(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(partitions, "_HIDDEN", frozenset())
         table.upsert([row(1, "metadata"), row(2, "a")])
     table.upsert([row(3, "metadata")])
     assert table.delete([1, 2, 3]).deleted == 3 and table.check().ok
 
 
 @pytest.mark.parametrize("name", ["_change", "_seq", "_instant", "_CHANGE", "_Seq"])
-def test_columns_of_changes_are_refused_wherever_columns_are_named(name, tmp_path):
+def test_names_of_change_columns_are_refused_in_create_alter_and_evolve(name, tmp_path):
     with pytest.raises(Invalid, match=f"the column name '{name}' is reserved for changes of rows"):
         mdt.create(tmp_path / "no", SCHEMA.append(pa.field(name, pa.string())), ["id"])
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])

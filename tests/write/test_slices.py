@@ -1,5 +1,5 @@
-"""Operations that the write core does not know need nothing of it but slices: here one that
-arranges rows anew.
+"""KeyedRows and slices of large batches: rows are taken from one chunk, and columns above two
+gibibytes are supported.
 """
 
 import pyarrow as pa
@@ -16,19 +16,19 @@ from mdt.write.slices import KeyedRows
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_rows_of_many_slices_are_taken_from_one_chunk(parts, monkeypatch):
-    """Arrow joins all chunks of a column whenever some rows of it are taken, so each slice would
-    cost what all rows cost.
+def test_rows_of_each_slice_are_taken_from_a_single_chunk(parts, monkeypatch):
+    """Arrow concatenates all chunks of a column whenever some of its rows are taken, so each slice
+    would cost as much as all rows.
     """
     chunks = []
     rows = KeyedRows.rows
 
-    def taken(self, at):
+    def record_chunks(self, at):
         if len(at) < len(self):
             chunks.extend(column.num_chunks for column in self.table.columns)
         return rows(self, at)
 
-    monkeypatch.setattr(KeyedRows, "rows", taken)
+    monkeypatch.setattr(KeyedRows, "rows", record_chunks)
     schema = columns("id int64, p string, n int64")
     table = mdt.create(MemoryStorage(), schema, ["id"], partition_by=["p"])
     for n in (1, 2):
@@ -39,14 +39,14 @@ def test_rows_of_many_slices_are_taken_from_one_chunk(parts, monkeypatch):
         table.upsert(data)
         assert bag(table.scan().to_arrow()) == bag(data)
     assert set(chunks) == ({1} if parts > 1 else set()), (
-        "a single slice takes all rows, without a copy"
+        "a single slice uses all rows without a copy"
     )
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files():
-    """More than Arrow takes rows of at once."""
+def test_a_column_with_more_than_two_gibibytes_of_text_is_split_into_files():
+    """This exceeds the size that Arrow's take supports."""
     chunk = pa.array(["x" * 1_000_000] * 800)
     numbers = pa.array(range(2_400))
     data = pa.table(
@@ -74,8 +74,8 @@ def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files():
     assert len(table.changes(0).to_arrow()) == 2_400
     table.restore(2)
     assert table.scan().count() == 2_300
-    dealt = data.append_column(BUCKET, pc.cast(data["p"], pa.int32()))
-    found, places = sort_by_bucket(dealt)
-    assert {n: found["id"][rows.start : rows.stop].to_pylist() for n, rows in places.items()} == {
-        n: list(range(n, 2_400, 4)) for n in range(4)
-    }
+    with_buckets = data.append_column(BUCKET, pc.cast(data["p"], pa.int32()))
+    sorted_rows, places = sort_by_bucket(with_buckets)
+    assert {
+        n: sorted_rows["id"][rows.start : rows.stop].to_pylist() for n, rows in places.items()
+    } == {n: list(range(n, 2_400, 4)) for n in range(4)}

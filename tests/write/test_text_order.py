@@ -1,4 +1,4 @@
-"""Ordering fields of text: by code points, also where the first eight bytes are the same."""
+"""Text ordering fields are compared by code points, also if their first eight bytes are equal."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,13 @@ from mdt.stores.storage import MemoryStorage
 SCHEMA = columns("id string, at string, v int64")
 
 
-def held(table):
+def values_by_id(table):
     return {row["id"]: (row["at"], row["v"]) for row in table.scan().to_arrow().to_pylist()}
 
 
 @EVERY_KIND
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_the_later_text_wins_whatever_its_first_bytes_are(tmp_path, kind, table_type):
+def test_the_larger_text_wins_even_if_the_first_eight_bytes_are_equal(tmp_path, kind, table_type):
     table = kind(mdt.create(tmp_path, SCHEMA, ["id"], ordering="at", table_type=table_type).storage)
     table.upsert(
         rows_of(
@@ -31,23 +31,26 @@ def test_the_later_text_wins_whatever_its_first_bytes_are(tmp_path, kind, table_
     later = rows_of(
         SCHEMA, "a 2026-11-22T09:59 2", "b 2026-11-22T10:01 2", "c \U0001f600 2", "d 12345678 2"
     )
-    done = table.upsert(later)
-    assert (done.updated, done.late) == (3, 1)
+    result = table.upsert(later)
+    assert (result.updated, result.late) == (3, 1)
     expected = {"a": ("2026-11-22T10:00", 1), "b": ("2026-11-22T10:01", 2)}
     expected |= {"c": ("\U0001f600", 2), "d": ("12345678", 2)}
-    assert held(table) == expected
+    assert values_by_id(table) == expected
     repeated = ("d 12345678\0 3", "d 12345678 4", "a 2026-11-22T09 5", "a 2026-11-22T08 6")
     table.upsert(rows_of(SCHEMA, *repeated))
-    assert held(table) == expected | {"d": ("12345678\0", 3)}
+    assert values_by_id(table) == expected | {"d": ("12345678\0", 3)}
     part = rows_of(SCHEMA, "a 2026-11-22T10:00:00 7", "b 2026-11-22T10:00 7")
     table.upsert(part, partial=True)
-    assert held(table)["a"] == ("2026-11-22T10:00:00", 7) and held(table)["b"] == expected["b"]
+    assert (
+        values_by_id(table)["a"] == ("2026-11-22T10:00:00", 7)
+        and values_by_id(table)["b"] == expected["b"]
+    )
     merge = table.merge(rows_of(SCHEMA, "b 2026-11-22T 8")).when_matched().update("*")
-    assert merge.execute().updated == 1 and held(table)["b"] == ("2026-11-22T", 8)
+    assert merge.execute().updated == 1 and values_by_id(table)["b"] == ("2026-11-22T", 8)
     agreed(table)
 
 
-def test_words_of_text_rise_with_it_as_far_as_they_go():
+def test_ordering_words_preserve_the_order_of_the_first_bytes_of_text():
     texts = sorted(
         ["", "a", "a\0", "b" * 7, "b" * 8, "b" * 9, "\x7f", "é", "\ud7ff", "\uffff", "\U0001f600"]
     )
@@ -56,6 +59,6 @@ def test_words_of_text_rise_with_it_as_far_as_they_go():
 
 
 @pytest.mark.parametrize("option", ["mdt.keys.repeat", "mdt.delete.keeps.ordering"])
-def test_text_is_refused_where_words_alone_decide(option):
+def test_a_text_ordering_field_is_refused_by_options_that_compare_words_only(option):
     with pytest.raises(Invalid, match="text or several: at"):
         mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="at", options={option: True})

@@ -1,5 +1,5 @@
-"""Small writes of many threads are committed together: none is lost, none waits for ever, and the
-rows are those of single calls.
+"""Small writes of many threads are committed together. No write is lost, none waits forever, and
+the rows equal those of single calls.
 """
 
 import threading
@@ -30,52 +30,50 @@ from mdt.table.writer import WAITING_COMMITS
 from mdt.testing.faulty import FaultyStorage
 
 
-def test_rows_wait_for_others_until_the_commit_is_full_and_not_for_ever():
+def test_rows_wait_for_others_until_max_rows_or_max_seconds():
     storage = filled(MOR, "bloom")
     with mdt.open(storage).writer(max_seconds=0.01) as writer:
         assert writer.upsert(rows([9], 1, 1.0)).result(SOON).inserted == 1
         assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
     with mdt.open(storage).writer(max_rows=3, max_seconds=FOREVER) as writer:
-        told = [writer.upsert(rows([n], 5, 1.0)) for n in range(20, 23)]
-        assert told[0].result(SOON).inserted == 3
+        futures = [writer.upsert(rows([n], 5, 1.0)) for n in range(20, 23)]
+        assert futures[0].result(SOON).inserted == 3
 
 
 @pytest.mark.parametrize("error", [None, KeyError("a fault of the caller")])
-def test_errors_reach_the_futures_and_the_end_of_the_block_unless_it_has_raised_another(
-    error, monkeypatch
-):
-    def fails(*given):
+def test_errors_reach_futures_and_the_end_of_a_block_that_raised_no_other_error(error, monkeypatch):
+    def fail(*args):
         raise Unavailable("the store is gone")
 
-    writer = gathering(mdt.open(filled(MOR, "bloom")))
-    monkeypatch.setattr(writer._table, "_commit_write", fails)
+    writer = waiting_writer(mdt.open(filled(MOR, "bloom")))
+    monkeypatch.setattr(writer._table, "_commit_write", fail)
     with pytest.raises(KeyError if error else Unavailable), writer:
-        told = writer.upsert(rows([9], 1, 1.0))
+        future = writer.upsert(rows([9], 1, 1.0))
         if error is not None:
             raise error
-    assert isinstance(told.exception(), Unavailable)
+    assert isinstance(future.exception(), Unavailable)
 
 
-def test_a_callback_that_exits_does_not_end_the_writer():
+def test_a_callback_that_raises_system_exit_does_not_stop_the_writer():
     table = mdt.open(filled(MOR, "bloom"))
-    exited = threading.Event()
+    callback_ran = threading.Event()
 
-    def leave(future):
-        exited.set()
+    def exit_thread(future):
+        callback_ran.set()
         raise SystemExit
 
     with table.writer(max_seconds=0) as writer:
-        writer.upsert(rows([8], 1, 1.0)).add_done_callback(leave)
-        assert exited.wait(SOON)
-        told = writer.upsert(rows([9], 1, 1.0))
-    assert told.done()
+        writer.upsert(rows([8], 1, 1.0)).add_done_callback(exit_thread)
+        assert callback_ran.wait(SOON)
+        future = writer.upsert(rows([9], 1, 1.0))
+    assert future.done()
 
 
-def test_an_interrupted_flush_does_not_make_later_rows_hurry():
+def test_an_interrupted_flush_does_not_leave_the_writer_flushing():
     def interrupt():
         raise KeyboardInterrupt
 
-    with gathering(mdt.open(filled(MOR, "bloom"))) as writer:
+    with waiting_writer(mdt.open(filled(MOR, "bloom"))) as writer:
         writer.upsert(rows([9], 1, 1.0)).done = interrupt
         with pytest.raises(KeyboardInterrupt):
             writer.flush()
@@ -83,43 +81,50 @@ def test_an_interrupted_flush_does_not_make_later_rows_hurry():
 
 
 FOREVER = 3600.0
-"""Seconds: nothing is committed because time has passed."""
+"""Seconds. Longer than any test, so that nothing is committed because of elapsed time."""
 SOON = 60
-"""Seconds after which a test has failed."""
+"""Seconds after which a waiting test fails."""
 
 
-def gathering(table, **options):
+def waiting_writer(table, **options):
     return table.writer(**{"max_rows": 1_000_000, "max_seconds": FOREVER, **options})
 
 
-def test_what_one_block_writes_is_one_commit():
+def test_the_writes_of_one_block_are_one_commit():
     storage = filled(MOR, "bloom")
     table = mdt.open(storage)
     before = table.snapshot().seq
-    with gathering(table) as writer:
-        told = [writer.upsert(rows([n, n + 1], 5, float(n))) for n in range(10)]
-        assert not any(future.done() for future in told)
+    with waiting_writer(table) as writer:
+        futures = [writer.upsert(rows([n, n + 1], 5, float(n))) for n in range(10)]
+        assert not any(future.done() for future in futures)
     assert table.snapshot().seq == before + 1
-    assert {future.result() for future in told} == {told[0].result()}
-    assert (told[0].result().inserted, told[0].result().updated, told[0].result().late) == (5, 6, 9)
+    assert {future.result() for future in futures} == {futures[0].result()}
+    assert (
+        futures[0].result().inserted,
+        futures[0].result().updated,
+        futures[0].result().late,
+    ) == (5, 6, 9)
     state = BASE_STATE
     for n in range(10):
         state = upserted(state, [n, n + 1], 5, float(n))
     assert ours(storage) == state == theirs(storage)
 
 
-def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given():
+def test_upserts_and_deletes_are_applied_in_call_order():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     before = table.snapshot().seq
-    with gathering(table) as writer:
+    with waiting_writer(table) as writer:
         writer.upsert(rows([7], 5, 1.0))
         writer.upsert(rows([8], 5, 1.0))
-        gone = writer.delete(rows([0, 7], 0, 0.0))
+        deletion = writer.delete(rows([0, 7], 0, 0.0))
         missing = writer.delete(rows([70], 0, 0.0))
         writer.upsert(rows([7], 1, 2.0))
     assert table.snapshot().seq == before + 3
-    assert gone.result() == missing.result() and (gone.result().deleted, gone.result().missing) == (
+    assert deletion.result() == missing.result() and (
+        deletion.result().deleted,
+        deletion.result().missing,
+    ) == (
         2,
         1,
     )
@@ -127,19 +132,22 @@ def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given():
     assert ours(storage) == expected == theirs(storage)
 
 
-def test_deletes_with_and_without_ordering_values_are_commits_of_their_own():
+def test_deletes_with_and_without_ordering_values_are_separate_commits():
     storage = MemoryStorage()
     table = make(storage, MOR, "record", **{"mdt.delete.keeps.ordering": True})
     table.upsert(rows(range(4), 5, 1.0))
-    with gathering(table) as writer:
-        told = [
+    with waiting_writer(table) as writer:
+        futures = [
             writer.delete(rows([0, 1], 4, 0.0)),
             writer.delete(rows([2], 6, 0.0)),
             writer.delete(rows([3], 0, 0.0).select(["id", "city"])),
         ]
         late = writer.upsert(rows([2, 3], 4, 2.0))
-    assert told[0].result() is told[1].result() and told[1].result().seq < told[2].result().seq
-    assert [(future.result().deleted, future.result().late) for future in told[1:]] == [
+    assert (
+        futures[0].result() is futures[1].result()
+        and futures[1].result().seq < futures[2].result().seq
+    )
+    assert [(future.result().deleted, future.result().late) for future in futures[1:]] == [
         (1, 2),
         (1, 0),
     ]
@@ -153,13 +161,15 @@ def test_many_threads_share_commits(table_type):
     table = mdt.open(storage)
     before, calls = table.snapshot().seq, 120
     with table.writer(max_rows=40, max_seconds=0) as writer, ThreadPoolExecutor(8) as pool:
-        told = list(
+        futures = list(
             pool.map(lambda n: writer.upsert(rows([n % 30, 100 + n], n, float(n))), range(calls))
         )
         writer.flush()
-        assert all(future.done() for future in told)
+        assert all(future.done() for future in futures)
     commits = table.snapshot().seq - before
-    assert max(future.result().seq for future in told) == before + commits and commits < calls / 3
+    assert (
+        max(future.result().seq for future in futures) == before + commits and commits < calls / 3
+    )
     state = BASE_STATE
     for n in range(calls):
         state = upserted(state, [n % 30, 100 + n], n, float(n))
@@ -167,41 +177,41 @@ def test_many_threads_share_commits(table_type):
     count("calls of threads, gathered into few commits", calls)
 
 
-def test_rows_that_do_not_fit_are_refused_at_once_and_hurt_nobody():
+def test_invalid_rows_are_refused_at_once_and_do_not_affect_other_rows():
     storage = filled(MOR, "bloom")
-    with gathering(mdt.open(storage)) as writer:
-        good = writer.upsert(rows([9], 1, 1.0))
+    with waiting_writer(mdt.open(storage)) as writer:
+        valid = writer.upsert(rows([9], 1, 1.0))
         with pytest.raises(Invalid, match="fare"):
             writer.upsert(rows([10], 1, 1.0).set_column(3, "fare", pa.array(["much"])))
         with pytest.raises(Invalid, match="a delete needs"):
             writer.delete({"fare": [1.0]})
-    assert good.result().inserted == 1
+    assert valid.result().inserted == 1
     assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
 
 
-def test_calls_that_are_refused_together_are_tried_one_by_one(
+def test_calls_whose_joint_commit_is_refused_are_retried_one_by_one(
     monkeypatch,
 ):
     storage = filled(MOR, "bloom")
-    writer = gathering(mdt.open(storage))
+    writer = waiting_writer(mdt.open(storage))
     write = writer._table._commit_write
 
-    def picky(operation, *more):
+    def refuse_k66(operation, *more):
         if "k66" in operation.rows.batch.table["id"].to_pylist():
             raise Invalid("no k66")
         return write(operation, *more)
 
-    monkeypatch.setattr(writer._table, "_commit_write", picky)
-    told = [writer.upsert(rows([n], 5, 1.0)) for n in (9, 66, 10)]
+    monkeypatch.setattr(writer._table, "_commit_write", refuse_k66)
+    futures = [writer.upsert(rows([n], 5, 1.0)) for n in (9, 66, 10)]
     with pytest.raises(Invalid, match="no k66"):
         writer.close()
-    assert [future.exception() is None for future in told] == [True, False, True]
+    assert [future.exception() is None for future in futures] == [True, False, True]
     assert ours(storage) == upserted(BASE_STATE, [9, 10], 5, 1.0)
 
 
-def test_columns_that_are_added_meanwhile_are_null_in_rows_that_waited():
+def test_columns_added_meanwhile_are_null_in_waiting_rows():
     table = mdt.open(filled(MOR, "bloom"))
-    with gathering(table) as writer:
+    with waiting_writer(table) as writer:
         writer.upsert(rows([9], 1, 1.0))
         table.alter(add={"more": "int64"})
         writer.flush()
@@ -211,61 +221,61 @@ def test_columns_that_are_added_meanwhile_are_null_in_rows_that_waited():
     ].to_pylist() == [None, 3]
 
 
-def test_a_call_that_is_cancelled_while_it_waits_is_not_written():
+def test_a_waiting_call_that_is_cancelled_is_not_written():
     storage = filled(MOR, "bloom")
-    with gathering(mdt.open(storage)) as writer:
-        kept, gone = writer.upsert(rows([9], 1, 1.0)), writer.upsert(rows([10], 1, 1.0))
-        assert gone.cancel()
-    assert kept.result().inserted == 1
+    with waiting_writer(mdt.open(storage)) as writer:
+        remaining, cancelled = writer.upsert(rows([9], 1, 1.0)), writer.upsert(rows([10], 1, 1.0))
+        assert cancelled.cancel()
+    assert remaining.result().inserted == 1
     with pytest.raises(CancelledError):
-        gone.result()
+        cancelled.result()
     assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
 
 
-def test_who_gives_more_than_can_be_committed_waits(monkeypatch):
+def test_a_thread_that_gives_rows_faster_than_they_are_committed_is_blocked(monkeypatch):
     writer = mdt.open(filled(MOR, "bloom")).writer(max_rows=1, max_seconds=0)
-    write, may_go, begun = writer._table._commit_write, threading.Event(), threading.Event()
+    write, may_commit, started = writer._table._commit_write, threading.Event(), threading.Event()
 
-    def slow(*given):
-        begun.set()
-        assert may_go.wait(SOON)
-        return write(*given)
+    def slow(*args):
+        started.set()
+        assert may_commit.wait(SOON)
+        return write(*args)
 
     monkeypatch.setattr(writer._table, "_commit_write", slow)
-    given = []
-    giver = threading.Thread(
-        target=lambda: given.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40))
+    futures = []
+    thread = threading.Thread(
+        target=lambda: futures.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40))
     )
-    giver.start()
-    assert begun.wait(SOON)
-    giver.join(0.2)
-    assert giver.is_alive() and writer._rows == WAITING_COMMITS
-    may_go.set()
-    giver.join(SOON)
+    thread.start()
+    assert started.wait(SOON)
+    thread.join(0.2)
+    assert thread.is_alive() and writer._rows == WAITING_COMMITS
+    may_commit.set()
+    thread.join(SOON)
     writer.close()
-    assert sum(future.result().inserted for future in given) == 20
+    assert sum(future.result().inserted for future in futures) == 20
 
 
 def written_by(storage):
-    """Let a writer make three commits; return what it was told, and how its block ended."""
-    told = []
+    """Make three commits with a writer. Return its futures and the exception of its block, or None."""
+    futures = []
     try:
         with mdt.open(storage).writer(max_rows=2, max_seconds=FOREVER) as writer:
-            told.extend(writer.upsert(rows([n, n + 30], 5, float(n))) for n in range(3))
-    except BaseException as error:  # noqa: BLE001 - a Crash is no Exception
-        return told, error
-    return told, None
+            futures.extend(writer.upsert(rows([n, n + 30], 5, float(n))) for n in range(3))
+    except BaseException as error:  # noqa: BLE001 - Crash is not an Exception
+        return futures, error
+    return futures, None
 
 
-def test_every_acknowledged_call_survives_a_crash():
-    whole = FaultyStorage(filled(MOR, "record"))
-    assert written_by(whole)[1] is None
-    for k in range(1, len(whole.operations) + 1, 3):
+def test_every_acknowledged_call_survives_a_crash_of_the_writer():
+    completed = FaultyStorage(filled(MOR, "record"))
+    assert written_by(completed)[1] is None
+    for k in range(1, len(completed.operations) + 1, 3):
         survivor = filled(MOR, "record")
-        told, error = written_by(FaultyStorage(survivor, k))
+        futures, error = written_by(FaultyStorage(survivor, k))
         assert type(error).__name__ == "Crash"
         later(survivor)
-        acknowledged = sum(future.exception() is None for future in told)
+        acknowledged = sum(future.exception() is None for future in futures)
         states = [BASE_STATE]
         for n in range(3):
             states.append(upserted(states[-1], [n, n + 30], 5, float(n)))
@@ -276,15 +286,15 @@ def test_every_acknowledged_call_survives_a_crash():
         count("crash points of a writer that gathers")
 
 
-def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused():
+def test_closed_writers_spark_frames_and_invalid_limits_are_refused():
     table = mdt.open(filled(MOR, "bloom"))
-    with gathering(table) as writer:
+    with waiting_writer(table) as writer:
         frame = type("DataFrame", (), {"__module__": "pyspark.sql"})()
         with pytest.raises(Invalid, match="Spark DataFrame"):
             writer.upsert(frame)
     with pytest.raises(Invalid, match="closed"):
         writer.upsert(rows([9], 1, 1.0))
-    for name, wrong in (
+    for name, invalid in (
         ("max_rows", 0),
         ("max_rows", "1"),
         ("max_seconds", -1.0),
@@ -292,12 +302,12 @@ def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused():
         ("max_seconds", "1"),
     ):
         with pytest.raises(Invalid, match="max_rows"):
-            gathering(table, **{name: wrong})
+            waiting_writer(table, **{name: invalid})
     with pytest.raises(Invalid, match="read-only"):
         mdt.open(table.storage, as_of=1).writer()
 
 
-def test_threads_that_gave_rows_to_the_last_commit_are_waited_for_and_are_in_the_next_one():
+def test_a_commit_waits_for_the_threads_that_gave_rows_to_the_previous_commit():
     storage = filled(MOR, "bloom")
     table = mdt.open(storage)
     before = table.snapshot().seq
@@ -309,17 +319,20 @@ def test_threads_that_gave_rows_to_the_last_commit_are_waited_for_and_are_in_the
             after.wait(SOON)
         return writer.upsert(rows([n], 5, 1.0))
 
-    with gathering(table) as writer, ThreadPoolExecutor(4) as pool:
+    with waiting_writer(table) as writer, ThreadPoolExecutor(4) as pool:
         first = [pool.submit(give, writer, n, None) for n in range(4)]
-        assert [one.result(SOON).done() for one in first] == [False] * 4
+        assert [future.result(SOON).done() for future in first] == [False] * 4
         writer.flush()
         assert mdt.open(storage).snapshot().seq == before + 1
-        writer._max_seconds, writer._took = 0, 10.0 * SOON  # a commit on a storage that is very far
+        writer._max_seconds, writer._took = (
+            0,
+            10.0 * SOON,
+        )  # as after a commit on a very slow storage
         late = threading.Event()
         second = [pool.submit(give, writer, n, late if n == 3 else None) for n in range(4)]
-        assert [one.result(SOON).done() for one in second[:3]] == [False] * 3, (
-            "the fourth may still come"
+        assert [future.result(SOON).done() for future in second[:3]] == [False] * 3, (
+            "the fourth thread may still give rows"
         )
         late.set()
-        assert len({one.result(SOON).result(SOON) for one in second}) == 1
+        assert len({future.result(SOON).result(SOON) for future in second}) == 1
     assert mdt.open(storage).snapshot().seq == before + 2
