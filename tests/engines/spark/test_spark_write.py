@@ -544,7 +544,9 @@ def file_groups(table):
 @pytest.mark.parametrize("name", ["upsert", "bulk_insert"])
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @pytest.mark.parametrize("scope", ["partition", "table"])
-def test_deleted_keys_return_to_their_file_groups_as_in_process(spark, tmp_path, name, ordering, scope):
+def test_deleted_keys_return_to_their_file_groups_as_in_process(
+    spark, tmp_path, name, ordering, scope
+):
     tables = pair(
         spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering
     )
