@@ -1,5 +1,5 @@
-"""What all tests share: seeded hypothesis profiles, and one Spark session for those that ask for
-it.
+"""Setup of all tests: hypothesis profiles, the order and tiers of tests, and shared fixtures such
+as the Spark session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ settings.register_profile(
     print_blob=True,
     phases=[
         phase for phase in Phase if phase is not Phase.explain
-    ],  # a mutant dies ten times as fast
+    ],  # without it, mutants are detected ten times as fast
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("inner", parent=settings.get_profile("quick"), max_examples=8)
@@ -42,16 +42,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -Xmn400m"
-"""For a Java process that lives for minutes: compiling for speed, and collecting in parallel, costs
-more than it gains.  The code of some thousand queries does not fit into the 48 MB that go with it,
-and the JVM then sweeps them without end: an eighth of its time.
+"""Options for Java processes that run for minutes. The optimizing compiler and the parallel garbage
+collector would cost more than they gain. This compiler level has a code cache of 48 MB by default.
+The code of some thousand queries does not fit, and the JVM would spend an eighth of its time
+sweeping the cache.
 """
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _disk() -> Iterator[None]:
-    """No test waits for the disk: none cuts the power, and those that count the flushes put in a
-    function of their own.
+    """Replace fsync by a function that does nothing, so that no test waits for the disk.
+
+    No test cuts the power. Tests that count flushes patch in a function of their own.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
@@ -60,7 +62,7 @@ def _disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Pages of remote tables are kept in a temporary folder, not in the cache of whoever runs the
+    """Cache pages of remote tables in a temporary folder, not in the cache of the user who runs the
     tests.
     """
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
@@ -68,8 +70,8 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="module")
 def records_decoded_once() -> Iterator[None]:
-    """Commit records of equal bytes are decoded, and judged, once: for campaigns whose thousand
-    tables begin alike.
+    """Decode and validate commit records with equal bytes only once, for campaigns with a thousand
+    tables whose logs begin with the same records.
     """
     from mdt.metadata.log import commit_log
 
@@ -79,8 +81,8 @@ def records_decoded_once() -> Iterator[None]:
 
 
 _site = tempfile.TemporaryDirectory(prefix="mdt-site-")
-"""What an installer leaves behind of tests/example_index: on the path before any module is
-collected, since some ask for indexes.
+"""The metadata that an installer would write for tests/example_index. It is on the path before any
+test module is collected, because some modules look up indexes when they are imported.
 """
 
 
@@ -90,13 +92,13 @@ WITH_SPARK = (
     "tests/foreign/",
     "tests/house/test_documents.py::test_every_block_runs",
 )
-"""Where the tests stand that ask for Spark, but for a few."""
+"""Prefixes of the ids of nearly all tests that use Spark."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give one of several workers all tests of Spark, so that there is one session, and the others
-    to whoever is free.
+    """Run all Spark tests on a single worker, so that there is one session. All other tests run on
+    any free worker.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -108,22 +110,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that `make quick` or `make test` leave out, and put those of Spark first, because
+    """Mark the tests that `make quick` or `make test` leave out, and run Spark tests first because
     they take longest.
     """
     seconds = tiers.recorded(tiers.RECORDED.read_text())
     for item in items:
-        tier = tiers.tier(item.nodeid, seconds, uses_spark=_asks_for_spark(item))
+        tier = tiers.tier(item.nodeid, seconds, uses_spark=_may_use_spark(item))
         if tier != "quick":
             item.add_marker("slow")
         if tier == "nightly":
             item.add_marker("long")
-    items.sort(key=lambda item: not _asks_for_spark(item))
+    items.sort(key=lambda item: not _may_use_spark(item))
 
 
-def _asks_for_spark(item: pytest.Item) -> bool:
-    """Return whether a test needs the session, or may: pages of documentation ask for it if one of
-    their blocks does.
+def _may_use_spark(item: pytest.Item) -> bool:
+    """Return True if a test uses the Spark session, or may use it.
+
+    A documentation page requests the session only if one of its blocks uses Spark.
     """
     return "spark" in getattr(item, "fixturenames", ()) or item.name.startswith(
         "test_every_block_runs"
@@ -131,9 +134,9 @@ def _asks_for_spark(item: pytest.Item) -> bool:
 
 
 GC_OBJECTS = 100_000
-"""New objects between two collections of cycles.  At Python's 700 a sixth of the time of the suite
-went into going through the thousands of tests, syntax trees and histories that live for long
-anyhow.
+"""Number of new objects between two garbage collections. With Python's default of 700, the suite
+would spend a sixth of its time traversing thousands of long-lived tests, syntax trees and
+histories.
 """
 
 
@@ -157,7 +160,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Take it from the path again."""
+    """Remove the entry points from the path."""
     sys.path.remove(_site.name)
     _site.cleanup()
 
@@ -172,18 +175,24 @@ def example_package() -> Path:
 def spark(
     tmp_path_factory: pytest.TempPathFactory, example_package: Path
 ) -> Iterator[SparkSession]:
-    """A local session of two threads that tries a failed task again, far from UTC, its files in a
-    temporary folder.
+    """A local session with two threads that retries a failed task. Its time zone is far from UTC,
+    and its files are in a temporary folder.
     """
     from pyspark.sql import SparkSession
 
-    # Spark's Python workers are new processes: they need this interpreter, and its paths to mdt and
-    # to the tests.
+    # Spark's Python workers are new processes. They need this interpreter and its paths to mdt and
+    # the tests.
     tests = Path(__file__).resolve().parent
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    ours = [tests.parent, tests, tests / "support", tests / "example_index", example_package]
-    known = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, ours), known])
+    project_paths = [
+        tests.parent,
+        tests,
+        tests / "support",
+        tests / "example_index",
+        example_package,
+    ]
+    inherited = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, project_paths), inherited])
     folder = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2,2]")

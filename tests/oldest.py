@@ -1,5 +1,5 @@
-"""Print constraints for pip that pin every dependency of the project, extras too, to the oldest
-release that it asks for.
+"""Print pip constraints that pin every dependency of the project, including extras, to the oldest
+release that the project allows.
 
 ``x>=1.2`` becomes ``x==1.2.*``.  The Makefile installs the environment of ``make oldest`` with
 them.
@@ -16,11 +16,13 @@ PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def pins() -> list[str]:
-    """Return one constraint a dependency; those without a lower bound are left out."""
+    """Return one constraint per dependency. Dependencies without a lower bound are left out."""
     project = tomllib.loads(PROJECT.read_text())["project"]
-    asked = chain(project["dependencies"], *project["optional-dependencies"].values())
-    bounds = (re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", text) for text in asked)
-    return sorted({f"{found[1]}=={found[2]}.*" for found in bounds if found})
+    requirements = chain(project["dependencies"], *project["optional-dependencies"].values())
+    bounds = (
+        re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", requirement) for requirement in requirements
+    )
+    return sorted({f"{match[1]}=={match[2]}.*" for match in bounds if match})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The state of a process: parts that modules own by name, and what clears them."""
+"""State of a process: session state and state for life, after clear, forks and interrupts."""
 
 import os
 import subprocess
@@ -27,23 +27,23 @@ def facts():
 
 
 @memo(2)
-def listed(value):
+def wrap_in_list(value):
     return [value]
 
 
-def test_all_threads_get_one_part():
+def test_all_threads_share_one_instance_of_session_state():
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: numbers(), range(64)))
-    assert all(part is found[0] for part in found)
+        instances = list(pool.map(lambda _: numbers(), range(64)))
+    assert all(instance is instances[0] for instance in instances)
 
 
-def test_clear_forgets_all_but_facts_and_open_tables_go_on(tmp_path):
+def test_clear_keeps_only_state_marked_for_life_and_open_tables_keep_working(tmp_path):
     table = make(LocalStorage(tmp_path / "t"), "MERGE_ON_READ", "record")
     table.upsert(rows(range(6), 1, 1.0))
-    before = numbers(), facts(), listed(1), table.scan().to_arrow()
+    before = numbers(), facts(), wrap_in_list(1), table.scan().to_arrow()
     session().clear()
     assert session().memory.size == 0
-    assert [numbers() is before[0], facts() is before[1], listed(1) is before[2]] == [0, 1, 0]
+    assert [numbers() is before[0], facts() is before[1], wrap_in_list(1) is before[2]] == [0, 1, 0]
     assert table.scan().to_arrow() == before[3]
     assert table.upsert(rows(range(3, 9), 2, 2.0)).inserted == 3
     assert table.check().ok
@@ -68,14 +68,14 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), numbers())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
-def test_a_forked_child_begins_without_parts_and_writes(tmp_path):
+def test_a_forked_child_starts_with_new_session_state_and_can_write(tmp_path):
     table = make(LocalStorage(tmp_path / "t"), "MERGE_ON_READ", "record")
     table.upsert(rows(range(6), 1, 1.0))
     keys = rows(range(2), 2, 2.0).to_pylist()
     script = _FORKS.replace('["k0"]', repr(keys[:1])).replace('["k1"]', repr(keys[1:]))
     command = [sys.executable, "-c", script, str(tmp_path / "t")]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert told.stdout.strip() == "0 [1]", told.stderr
+    completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert completed.stdout.strip() == "0 [1]", completed.stderr
     assert mdt.open(tmp_path / "t").scan().count() == 4
 
 
@@ -94,20 +94,20 @@ def _interrupt(act):
         sys.setprofile(None)
 
 
-def _ends(act):
+def _completes_in_time(act):
     thread = Thread(target=act, daemon=True)
     thread.start()
     thread.join(3)
     return not thread.is_alive()
 
 
-def test_an_interrupt_leaves_no_shared_value_locked(tmp_path):
+def test_an_interrupted_open_leaves_a_shared_key_store_unlocked(tmp_path):
     def use():
         open_key_store(str(tmp_path / "keys"), durable=False)
 
     use()
     _interrupt(use)
-    assert _ends(use)
+    assert _completes_in_time(use)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -116,5 +116,5 @@ def test_an_interrupt_while_a_cache_is_released_leaves_the_budget_unlocked():
     caches = [Recent(10, budget)]
     caches[0].put("Oslo", 4)
     _interrupt(caches.clear)
-    assert _ends(lambda: Recent(10, budget).put("Rome", 4))
+    assert _completes_in_time(lambda: Recent(10, budget).put("Rome", 4))
     budget.check()

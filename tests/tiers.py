@@ -1,8 +1,8 @@
-"""Which tests run when, decided by recorded seconds: quick, test or nightly.
+"""The tier of each test (quick, test or nightly), chosen by its recorded duration.
 
 `make quick` runs the tests that took at most QUICK_SECONDS and do not use Spark.  `make test` adds
-those that took at most TEST_SECONDS, and those in always.txt whatever they took.  `make nightly`
-runs everything.  A test that is not recorded counts as quick, so a new one always runs.
+those that took at most TEST_SECONDS, and those in always.txt regardless of their duration.  `make
+nightly` runs everything.  A test that is not recorded counts as quick, so a new test always runs.
 
 `make durations` records, for each test that is not quick, a line ``seconds,id``:
 
@@ -25,7 +25,7 @@ ALWAYS = tuple(
     for line in Path(__file__).with_name("always.txt").read_text().splitlines()
     if not line.startswith("#")
 )
-"""Begins of the ids of tests that `make test` never leaves out."""
+"""Prefixes of the ids of tests that `make test` always runs."""
 _CLASS = re.compile(r"(?P<module>.*?\.test_\w+)(\.(?P<name>.*))?")
 
 
@@ -56,14 +56,14 @@ def tier(test: str, seconds: Mapping[str, float], *, uses_spark: bool) -> str:
 
 
 def reported(report: str) -> dict[str, float]:
-    """Return the seconds in a JUnit report of pytest, by id of the test."""
-    found = {}
+    """Return the seconds in a JUnit report of pytest, by test id."""
+    seconds = {}
     for case in ElementTree.fromstring(report).iter("testcase"):
         match = _CLASS.fullmatch(case.attrib["classname"])
         assert match is not None, case.attrib
         names = [match["module"].replace(".", "/") + ".py", match["name"], case.attrib["name"]]
-        found["::".join(filter(None, names))] = float(case.attrib["time"])
-    return found
+        seconds["::".join(filter(None, names))] = float(case.attrib["time"])
+    return seconds
 
 
 def main(report: str) -> None:

@@ -1,4 +1,4 @@
-"""The examples in docstrings show what happens."""
+"""The examples in docstrings are correct."""
 
 import doctest
 from importlib import import_module
@@ -14,15 +14,17 @@ from mdt.stores.storage import MemoryStorage
 
 MODULES = [module.name for module in tidy.load(ROOT, "mdt", "indexes") if ">>> " in module.text]
 EXAMPLES_MIN = 80
-"""Examples are for people, and a file that is searched in vain for them is a test that runs
-nothing.
+"""Minimum number of docstrings with examples. With fewer, the search for examples is broken, and
+the tests of this module test nothing.
 """
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_show_what_happens(name, tmp_path, monkeypatch):
-    """``t`` is a table of three trips, ``pa`` pyarrow, ``np`` numpy; "..." stands for any text; the
-    folder is empty.
+def test_examples_in_docstrings_pass(name, tmp_path, monkeypatch):
+    """Run the examples of a module in an empty folder.
+
+    In examples, ``t`` is a table of three trips, ``pa`` is pyarrow and ``np`` is numpy. "..."
+    matches any text.
     """
     monkeypatch.chdir(tmp_path)
     trips = pa.table(
@@ -35,12 +37,12 @@ def test_examples_show_what_happens(name, tmp_path, monkeypatch):
     )
     table = mdt.create(MemoryStorage(), trips.schema, ["id"], options={"mdt.table.name": "trips"})
     table.bulk_insert(trips)
-    known = {"t": table, "pa": pa, "np": np, "mdt": mdt}
-    result = doctest.testmod(import_module(name), extraglobs=known, optionflags=doctest.ELLIPSIS)
+    names = {"t": table, "pa": pa, "np": np, "mdt": mdt}
+    result = doctest.testmod(import_module(name), extraglobs=names, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0 and result.failed == 0
 
 
-def test_examples_are_found_where_they_stand():
+def test_modules_with_examples_are_found_and_have_enough_examples():
     assert {
         "mdt",
         "mdt.table.reading",
@@ -49,7 +51,7 @@ def test_examples_are_found_where_they_stand():
         "indexes.predicate",
     } <= set(MODULES)
     examples = doctest.DocTestFinder(exclude_empty=True)
-    found = [
+    tests_with_examples = [
         test for name in MODULES for test in examples.find(import_module(name)) if test.examples
     ]
-    assert len(found) >= EXAMPLES_MIN
+    assert len(tests_with_examples) >= EXAMPLES_MIN

@@ -1,4 +1,4 @@
-"""What README and the other pages show works: their blocks run, their links lead somewhere."""
+"""The README and all other pages: their code blocks run, and their links have targets."""
 
 from doctest import ELLIPSIS, OutputChecker
 from itertools import zip_longest
@@ -27,12 +27,10 @@ NOT_RUN = {
         " and errors"
     ),
 }
-"""(page, first line of a block) -> why it cannot run here.  A block is run or it stands in this
-list.
-"""
+"""(page, first line of a block) -> why the block cannot run here.  All other blocks are run."""
 
 TOURS = "docs/start/"
-"""Pages that show what each step prints."""
+"""Pages that show the output of each step."""
 PAGES = [page.relative_to(documents.ROOT).as_posix() for page in documents.pages()]
 BLOCKS = {
     name: documents.blocks(name, (documents.ROOT / name).read_text(encoding="utf-8"))
@@ -47,7 +45,7 @@ WITH_CODE = [
 
 @pytest.fixture(scope="module")
 def s3_endpoint():
-    """A mock of S3 in the place of the real one."""
+    """A mock server in place of S3."""
     with s3.mock_server() as endpoint:
         yield endpoint
 
@@ -57,8 +55,9 @@ def first_line(block):
 
 
 def run_all(blocks, folder):
-    """Run what can be run, in order; return how many blocks that were.  On a tour, a block of text
-    after one of Python is what that prints.
+    """Run all blocks that can run, in order, and return their number.
+
+    On a tour, a block of text after a block of Python is the expected output.
     """
     namespace = {"__name__": "__main__"}
     runnable = [
@@ -82,7 +81,7 @@ def run_all(blocks, folder):
 def test_every_block_runs(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     if any("pyspark" in block.code for block in BLOCKS[page] if block.language == "python"):
-        # what SparkSession.builder.getOrCreate() returns from here on
+        # from here on, SparkSession.builder.getOrCreate() returns this session
         request.getfixturevalue("spark")
     if any("s3://" in block.code for block in BLOCKS[page]):
         endpoint = request.getfixturevalue("s3_endpoint")
@@ -92,7 +91,7 @@ def test_every_block_runs(page, tmp_path, monkeypatch, request):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_names_a_language_that_somebody_runs_or_shows(page):
+def test_every_block_has_a_language_that_is_run_or_only_shown(page):
     unknown = [
         str(b) for b in BLOCKS[page] if b.language not in documents.SHOWN_ONLY | {"python", "sh"}
     ]
@@ -102,17 +101,19 @@ def test_every_block_names_a_language_that_somebody_runs_or_shows(page):
 
 
 def test_blocks_that_are_not_run_exist_and_have_a_reason():
-    known = {(block.page, first_line(block)) for blocks in BLOCKS.values() for block in blocks}
-    assert set(NOT_RUN) <= known
+    first_lines = {
+        (block.page, first_line(block)) for blocks in BLOCKS.values() for block in blocks
+    }
+    assert set(NOT_RUN) <= first_lines
     assert all(NOT_RUN.values())
 
 
-def test_the_readme_has_blocks_of_both_kinds():
+def test_the_readme_has_blocks_of_python_and_of_the_shell():
     assert {block.language for block in BLOCKS["README.md"]} >= {"python", "sh"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
+def test_links_have_existing_targets(page):
     assert not list(documents.dead_links(documents.ROOT / page))
 
 
@@ -136,20 +137,24 @@ mdt --version
 """
 
 
-def test_blocks_have_their_language_line_and_code():
-    found = [(b.line, b.language, b.code) for b in documents.blocks("page.md", PAGE)]
-    assert found == [(4, "python", "x = 1"), (8, "text", "```sh\n```"), (12, "sh", "mdt --version")]
+def test_blocks_are_parsed_with_line_language_and_code():
+    parsed = [(b.line, b.language, b.code) for b in documents.blocks("page.md", PAGE)]
+    assert parsed == [
+        (4, "python", "x = 1"),
+        (8, "text", "```sh\n```"),
+        (12, "sh", "mdt --version"),
+    ]
     with pytest.raises(ValueError, match=r"page.md:1: .*never closed"):
         documents.blocks("page.md", "```python\nx = 1\n")
 
 
-def test_dead_links_and_anchors_are_found(tmp_path):
+def test_dead_links_and_anchors_are_reported(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
     assert list(documents.dead_links(page)) == ["gone.md", "plot.png", "#three"]
 
 
-def test_a_tour_shows_what_is_printed(tmp_path):
+def test_the_printed_output_of_a_tour_must_match_the_shown_text(tmp_path):
     steps = [
         Block("docs/start/page.md", 2, "python", "print('one', 1)\nprint(2)"),
         Block("docs/start/page.md", 7, "text", "one 1\n..."),
@@ -159,7 +164,7 @@ def test_a_tour_shows_what_is_printed(tmp_path):
         run_all([Block("docs/start/page.md", 2, "python", "print('two')"), steps[1]], tmp_path)
 
 
-def test_blocks_share_a_namespace_and_an_error_names_the_line_of_the_page(tmp_path):
+def test_blocks_share_a_namespace_and_an_error_has_the_line_of_the_page(tmp_path):
     blocks = [
         Block("page.md", 4, "python", "x = 1"),
         Block("page.md", 9, "python", "assert x == 1\nx.y"),
@@ -188,12 +193,12 @@ WRONG_COMMANDS = {
 
 
 @pytest.mark.parametrize("command", WRONG_COMMANDS.values(), ids=WRONG_COMMANDS.keys())
-def test_a_page_may_not_show(command, tmp_path):
+def test_a_page_may_not_show_an_invalid_command(command, tmp_path):
     with pytest.raises(AssertionError):
         documents.run_shell(Block("page.md", 1, "sh", command), tmp_path)
 
 
-def test_comments_continued_lines_and_pipes_are_understood(tmp_path):
+def test_comments_continued_lines_and_pipes_in_shell_blocks_are_run(tmp_path):
     lines = (
         "# nothing\n\nmdt \\\n  --help | grep -q Hudi   # the first line\npip install pyspark-mdt"
     )

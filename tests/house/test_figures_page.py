@@ -1,4 +1,4 @@
-"""Sections of docs/figures.md that were measured by its command contain what was printed."""
+"""Sections of docs/figures.md contain the results that its command printed."""
 
 import json
 
@@ -8,7 +8,7 @@ from benchmarks.figures import PAGE, QUESTIONS, RESULTS, Question, Table, sectio
 MEASURED = [question for question in QUESTIONS if (RESULTS / f"{question.name}.jsonl").exists()]
 
 
-def test_sections_of_measured_questions_are_those_that_the_results_give():
+def test_sections_of_measured_questions_are_up_to_date_with_their_results():
     text = PAGE.read_text(encoding="utf-8")
     assert MEASURED
     assert updated(text) == text

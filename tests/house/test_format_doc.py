@@ -1,5 +1,5 @@
-"""FORMAT.md is enough to read a table: this reader follows the page with struct, zlib and json,
-without mdt's codec.
+"""FORMAT.md is sufficient to read a table: this reader follows the page with struct, zlib and json,
+without the codec of mdt.
 """
 
 import base64
@@ -79,8 +79,8 @@ def private(root, name):
 
 
 def unframed(data, kind, version=1):
-    magic, found, stored_version, zero, crc, length = struct.unpack_from("<4s4sHHIQ", data)
-    assert (magic, found, zero, length) == (b"MDT1", kind, 0, len(data) - 24)
+    magic, stored_kind, stored_version, zero, crc, length = struct.unpack_from("<4s4sHHIQ", data)
+    assert (magic, stored_kind, zero, length) == (b"MDT1", kind, 0, len(data) - 24)
     assert stored_version == version
     assert zlib.crc32(data[24:], zlib.crc32(data[:12] + bytes(4) + data[16:24])) == crc
     return data[24:]
@@ -121,8 +121,8 @@ def record(root, seq, version=1):
     return header, {name: table_of(section) for name, section in sections.items()}
 
 
-def folded(root):
-    """Follow section 4: apply the records in order."""
+def apply_log_records(root):
+    """Return the state after all records, applied in order as section 4 describes."""
     state = {"files": {}, "stats": [], "vectors": {}, "key_parts": []}
     files, vectors = state["files"], state["vectors"]
     for seq in range(COMMITS):
@@ -137,14 +137,14 @@ def folded(root):
             state["stats"].append({**row, "segment": seq << 20 | row["segment"]})
         for row in sections.get("vectors", ()):
             if row["segment"] in files:
-                known = vectors.get(row["segment"], BitMap())
-                vectors[row["segment"]] = known | BitMap.deserialize(row["positions"])
+                deleted = vectors.get(row["segment"], BitMap())
+                vectors[row["segment"]] = deleted | BitMap.deserialize(row["positions"])
         state["key_parts"] += sections.get("key_parts", ())
     return state
 
 
 def live_rows(root, state):
-    """Yield (file, position, row) of the rows that no vector names."""
+    """Yield (file, position, row) of each row that is in no deletion vector."""
     for number, file in state["files"].items():
         for position, row in enumerate(parquet_rows(root, file)):
             if position not in state["vectors"].get(number, BitMap()):
@@ -169,8 +169,8 @@ def parquet_rows(root, file):
             first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
             start = begin + (first or chunk.data_page_offset)
             digests.append(digest(data[start : start + chunk.total_compressed_size]))
-    told = base64.b64decode(parquet.metadata.metadata[b"mdt.digests"])
-    assert np.frombuffer(told, "<u4").tolist() == digests
+    stored_digests = base64.b64decode(parquet.metadata.metadata[b"mdt.digests"])
+    assert np.frombuffer(stored_digests, "<u4").tolist() == digests
     return parquet.read().to_pylist()
 
 
@@ -185,7 +185,7 @@ def stored(root, path, offset, length, crc):
 
 
 def numbers_of(data, start, width, n):
-    """Return n little-endian numbers of some bytes each."""
+    """Return n little-endian numbers of ``width`` bytes each."""
     places = range(start, start + width * n, width)
     return [int.from_bytes(data[at : at + width], "little") for at in places]
 
@@ -201,10 +201,12 @@ def key_map(root, file):
     starts = numbers_of(data, 32, 4, 2**b + 1)
     checks = numbers_of(data, 32 + 4 * (2**b + 1), 4, 2**b)
     parts = [(at, 8), (at + 8 * n, 2), (at + 10 * n, o), (at + (10 + o) * n, p)]
-    hi, lo, more, position = (numbers_of(data, begin, width, n) for begin, width in parts)
-    ordering = [least + number for number in more]
-    spread = max(more)
-    assert min(more) == 0 and spread < 256**o and (o == 1 or spread >= 256 ** (o - 1))
+    hi, lo, ordering_offsets, position = (
+        numbers_of(data, begin, width, n) for begin, width in parts
+    )
+    ordering = [least + number for number in ordering_offsets]
+    spread = max(ordering_offsets)
+    assert min(ordering_offsets) == 0 and spread < 256**o and (o == 1 or spread >= 256 ** (o - 1))
     assert (starts[0], starts[-1]) == (0, n)
     for shard, (first, last) in enumerate(pairwise(starts)):
         assert all(word >> 64 - b == shard for word in hi[first:last] if b)
@@ -232,17 +234,17 @@ def secret_of(root):
     return bytes.fromhex(record(root, 0)[0]["definition"]["key_hash"]["secret"])
 
 
-def test_the_fold_of_the_log_gives_the_rows(root):
-    state = folded(root)
+def test_applying_the_log_records_in_order_gives_the_rows_of_the_table(root):
+    state = apply_log_records(root)
     live = [{name: row[name] for name in SCHEMA.names} for _, _, row in live_rows(root, state)]
-    found = mdt.open(root).scan().to_arrow().to_pylist()
-    assert sorted(map(repr, live)) == sorted(map(repr, found)) and len(live) == 55
+    scanned = mdt.open(root).scan().to_arrow().to_pylist()
+    assert sorted(map(repr, live)) == sorted(map(repr, scanned)) and len(live) == 55
     assert any(state["vectors"].values())
     assert any(file["kind"] for file in state["files"].values())
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_records_say_which_rows_died_and_came(tmp_path, table_type):
+def test_commit_records_have_the_positions_of_deleted_and_inserted_rows(tmp_path, table_type):
     table = trees.create(
         tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type
     )
@@ -253,29 +255,33 @@ def test_records_say_which_rows_died_and_came(tmp_path, table_type):
     files = {}
     for seq in range(table.snapshot().seq + 1):
         header, sections = record(tmp_path / "t", seq)
-        died, came = [], []
+        deleted, inserted = [], []
         for row in sections.get("vectors", ()):
-            died += [files[row["segment"]][n] for n in BitMap.deserialize(row["positions"])]
+            deleted += [files[row["segment"]][n] for n in BitMap.deserialize(row["positions"])]
         fresh = {row["segment"]: row["positions"] for row in sections.get("fresh", ())}
         for file in sections.get("files", ()):
-            found = files[seq << 20 | file["segment"]] = parquet_rows(tmp_path / "t", file)
-            some = fresh.get(file["segment"])
-            came += found if some is None else [found[n] for n in BitMap.deserialize(some)]
+            file_rows = files[seq << 20 | file["segment"]] = parquet_rows(tmp_path / "t", file)
+            positions = fresh.get(file["segment"])
+            inserted += (
+                file_rows
+                if positions is None
+                else [file_rows[n] for n in BitMap.deserialize(positions)]
+            )
         before, after = (
             {row["id"]: row for row in table.scan(as_of=max(0, at)).to_arrow().to_pylist()}
             for at in (seq - 1, seq)
         )
-        for told, old, new in ((died, before, after), (came, after, before)):
+        for changed, old, new in ((deleted, before, after), (inserted, after, before)):
             expected = sorted(key for key, row in old.items() if new.get(key) != row)
-            assert sorted(row["id"] for row in told) == expected, header["operation"]
-        assert {row["_hoodie_commit_time"] for row in came} <= {header["instant"]}
+            assert sorted(row["id"] for row in changed) == expected, header["operation"]
+        assert {row["_hoodie_commit_time"] for row in inserted} <= {header["instant"]}
 
 
 def assert_on_page(*names):
     assert not [name for name in names if f"`{name}`" not in PAGE]
 
 
-def test_headers_and_definition_have_the_fields_of_the_page(root):
+def test_headers_sections_and_definition_have_only_fields_of_the_page(root):
     for seq in range(COMMITS):
         header, sections = record(root, seq)
         assert_on_page(*header, *sections, *header["counts"])
@@ -291,7 +297,7 @@ def test_headers_and_definition_have_the_fields_of_the_page(root):
 
 def test_key_maps_hold_hashes_ordering_values_and_positions(root):
     secret = secret_of(root)
-    for file in folded(root)["files"].values():
+    for file in apply_log_records(root)["files"].values():
         if not file["rows"]:
             assert file["key_map_path"] is None
             continue
@@ -302,13 +308,13 @@ def test_key_maps_hold_hashes_ordering_values_and_positions(root):
         assert key_map(root, file) == [(hi, lo >> 48, *more) for hi, lo, *more in sorted(expected)]
 
 
-def test_page_maps_say_where_the_pages_of_each_column_stand(root):
-    for file in folded(root)["files"].values():
+def test_page_maps_have_the_offsets_sizes_and_digests_of_the_pages_of_each_column(root):
+    for file in apply_log_records(root)["files"].values():
         if not file["rows"]:
             assert file["page_map_offset"] is None
             continue
-        place = [file[f"page_map_{name}"] for name in ("offset", "length", "crc")]
-        data = stored(root, file["key_map_path"], *place)
+        location = [file[f"page_map_{name}"] for name in ("offset", "length", "crc")]
+        data = stored(root, file["key_map_path"], *location)
         magic, zero, c, g, p, n_rows, n, zeros = struct.unpack_from("<4s7I", data)
         assert (magic, zero, n_rows, zeros) == (b"MPM3", 0, file["rows"], 0)
         assert len(data) == 32 + 21 * c * g + 12 * p + n
@@ -333,7 +339,7 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root):
 
 def record_groups(key_part, hi):
     n, groups, b, p, crc = struct.unpack_from("<QQHHI", key_part, 8)
-    # tests/indexes/test_record_forms.py has larger ones
+    # tests/indexes/test_record_forms.py has larger key parts
     assert key_part[:8] == b"MDTREC\0\3" and b < 8 and p == 64
     shards = 1 << b
     end = 32 + 8 * (shards + 1) + 8 * shards
@@ -345,15 +351,15 @@ def record_groups(key_part, hi):
     hash_bytes = key_part[end + 8 * first : end + 8 * last]
     group_bytes = key_part[end + 8 * n + first : end + 8 * n + last]
     check = 32 + 8 * (shards + 1) + 8 * shard
-    found = mmh3.mmh3_x64_128_digest(group_bytes, digest(hash_bytes))[:8]
-    assert found == key_part[check : check + 8]
+    checksum = mmh3.mmh3_x64_128_digest(group_bytes, digest(hash_bytes))[:8]
+    assert checksum == key_part[check : check + 8]
     hashes = numbers_of(hash_bytes, 0, 8, last - first)
     assert hashes == sorted(hashes) and all(number < groups for number in group_bytes)
-    return {group for one, group in zip(hashes, group_bytes, strict=True) if one == hi}
+    return {group for key_hash, group in zip(hashes, group_bytes, strict=True) if key_hash == hi}
 
 
 def bloom_block_holds(block, lo):
-    """Return whether a block of 32 bytes of a Bloom filter has the bits of a hash."""
+    """Return True if a 32-byte block of a Bloom filter has all bits of a hash."""
     words = numbers_of(block, 0, 4, 8)
     bits = [((lo & 0xFFFFFFFF) * salt % 2**32) >> 27 for salt in SALTS]
     return all(word >> bit & 1 for word, bit in zip(words, bits, strict=True))
@@ -365,41 +371,41 @@ def bloom_groups(key_part, key, lo):
     assert key_part[:8] == b"MDTBLO\0\1" and len(key_part) == at + 10 * e + bound_bytes + 4
     assert numbers_of(key_part, len(key_part) - 4, 4, 1) == [zlib.crc32(key_part[:-4])]
     groups, sizes = (numbers_of(key_part, at + 4 * e * i, 4, e) for i in range(2))
-    bounds, where = [], at + 10 * e
-    for length in key_part[at + 8 * e : where]:
-        bounds.append(None if length == 255 else key_part[where : where + length])
-        where += length % 255
-    found, first = set(), 0
+    bounds, bound_start = [], at + 10 * e
+    for length in key_part[at + 8 * e : bound_start]:
+        bounds.append(None if length == 255 else key_part[bound_start : bound_start + length])
+        bound_start += length % 255
+    candidates, first = set(), 0
     for entry in range(e):
         low, high = bounds[entry], bounds[e + entry]
         if low is not None and low <= key and (high is None or key <= high):
             block = 40 + 32 * (first + ((lo >> 32) * sizes[entry] >> 32))
             if bloom_block_holds(key_part[block : block + 32], lo):
-                found.add(groups[entry])
+                candidates.add(groups[entry])
         first += sizes[entry]
-    return found
+    return candidates
 
 
-def test_key_parts_find_the_file_group_of_every_key(root):
-    state, secret = folded(root), secret_of(root)
+def test_key_parts_find_the_file_group_of_every_key_with_few_false_positives(root):
+    state, secret = apply_log_records(root), secret_of(root)
     index = record(root, 0)[0]["definition"]["key_index"]
-    false = 0
+    false_positives = 0
     for file, _, row in live_rows(root, state):
-        found, key = set(), row["_hoodie_record_key"].encode()
+        candidates, key = set(), row["_hoodie_record_key"].encode()
         hi, lo = multilinear(secret, key)
         for part in state["key_parts"]:
             assert part["index"] == f"{index}/1" and part["path"] is None
             data = part["payload"]
             is_exact = index == "record"
             numbers = record_groups(data, hi) if is_exact else bloom_groups(data, key, lo)
-            found |= {part["groups"][group] for group in numbers}
-        assert file["file_id"] in found
-        false += len(found) - 1
-    assert false <= (0 if index == "record" else 10)
+            candidates |= {part["groups"][group] for group in numbers}
+        assert file["file_id"] in candidates
+        false_positives += len(candidates) - 1
+    assert false_positives <= (0 if index == "record" else 10)
 
 
-def test_statistics_are_keys_of_the_smallest_and_largest_value(root):
-    state = folded(root)
+def test_statistics_have_the_keys_of_the_smallest_and_largest_value_and_counts(root):
+    state = apply_log_records(root)
     keys = {
         "fare": double_key,
         "ts": lambda value: flipped(value).to_bytes(8, "big"),
@@ -409,15 +415,15 @@ def test_statistics_are_keys_of_the_smallest_and_largest_value(root):
             continue
         values = [r[row["column"]] for r in parquet_rows(root, state["files"][row["segment"]])]
         nans = [value for value in values if isinstance(value, float) and math.isnan(value)]
-        told = row["row_group"], row["values"], row["nulls"], row["nans"]
-        assert told == (-1, len(values), 0, len(nans))
+        counts = row["row_group"], row["values"], row["nulls"], row["nans"]
+        assert counts == (-1, len(values), 0, len(nans))
         key = keys.get(row["column"], str.encode)
         high = nans[0] if nans else max(values)
         assert (row["min"], row["max"]) == (key(min(values)), key(high))
         assert row["min_exact"] and row["max_exact"]
 
 
-def test_a_record_with_another_key_hash_has_key_maps_of_older_files(tmp_path):
+def test_a_record_with_a_new_key_hash_has_new_key_maps_of_older_files(tmp_path):
     root = tmp_path / "t"
     table = trees.create(root, SCHEMA, partition_by=["city"], ordering="ts")
     table.bulk_insert(rows(range(40), 1, 1.5))
@@ -434,13 +440,13 @@ def test_a_record_with_another_key_hash_has_key_maps_of_older_files(tmp_path):
     for segment, file in files.items():
         keys = [row["_hoodie_record_key"].encode() for row in parquet_rows(root, file)]
         hashes = sorted((*multilinear(secret, key), at) for at, key in enumerate(keys))
-        found = key_map(root, {**file, **maps[segment]})
-        assert [(hi, lo, at) for hi, lo, _, at in found] == [
+        entries = key_map(root, {**file, **maps[segment]})
+        assert [(hi, lo, at) for hi, lo, _, at in entries] == [
             (hi, lo >> 48, at) for hi, lo, at in hashes
         ]
 
 
-def test_the_archive_has_the_records_that_have_left_the_log(tmp_path):
+def test_the_archive_has_summaries_of_the_records_removed_from_the_log(tmp_path):
     root = tmp_path / "t"
     table = trees.create(root, SCHEMA, partition_by=["city"], ordering="ts")
     for ts in range(4):
@@ -465,7 +471,7 @@ def test_the_archive_has_the_records_that_have_left_the_log(tmp_path):
         assert row["updated"] == original["counts"].get("updated", 0)
 
 
-def test_instants_name_their_record(root):
+def test_instants_have_the_number_and_the_transaction_of_their_record(root):
     for seq in range(COMMITS):
         header, _ = record(root, seq)
         instant = json.loads((root / ".hoodie" / f"{header['instant']}.deltacommit").read_text())
@@ -473,127 +479,135 @@ def test_instants_name_their_record(root):
         assert instant["extraMetadata"]["mdt.txn"] == header["txn"]
 
 
-def test_write_tokens_carry_the_transaction_s_token(root):
+def test_write_tokens_in_file_names_have_the_token_of_the_transaction(root):
     for seq in range(1, COMMITS):
         header, sections = record(root, seq)
         for file in sections["files"]:
             pattern = (
                 r"\.log\.\d+_(\d+-\d+-\d+)$" if file["kind"] else r"_(\d+-\d+-\d+)_\d{17}\.parquet$"
             )
-            found = re.search(pattern, file["name"])
-            assert found and found[1].split("-")[1:] == [str(header["token"]), "0"]
+            match = re.search(pattern, file["name"])
+            assert match and match[1].split("-")[1:] == [str(header["token"]), "0"]
 
 
-def test_compacted_metadata_says_what_the_log_says(root):
+def test_a_checkpoint_has_the_same_state_as_the_log(root):
     mdt.open(root).metadata.compact()
     seq = json.loads(private(root, "hint"))["seq"]
     assert seq == COMMITS - 1
     header, sections = unpacked(unframed(private(root, f"checkpoints/{seq:020}.manifest"), b"COLS"))
     assert header["seq"] == seq and header["definition"] == record(root, 0)[0]["definition"]
     assert sections.keys() == {"pages"}
-    found, sizes = columns_of(root, header, table_of(sections["pages"]))
+    stored_columns, sizes = columns_of(root, header, table_of(sections["pages"]))
     assert_on_page(*header)
-    assert all(f"`{re.sub('/.*', '/<', name)}" in PAGE for name in found)
-    state = folded(root)
+    assert all(f"`{re.sub('/.*', '/<', name)}" in PAGE for name in stored_columns)
+    state = apply_log_records(root)
     files, vectors = list(state["files"].values()), state["vectors"]
     live = list(state["files"])
     for name in FILE_COLUMNS:
-        assert [row[name] for row in found[f"files/{name}"]] == [file[name] for file in files]
+        assert [row[name] for row in stored_columns[f"files/{name}"]] == [
+            file[name] for file in files
+        ]
     values = {}
-    for name, column in found.items():
+    for name, column in stored_columns.items():
         if column and "value" in column[0]:
             values[name] = [row["value"] for row in column]
-    kept = {s: v for s, v in zip(live, values["vector"], strict=True) if v is not None}
-    assert {s: BitMap.deserialize(v) for s, v in kept.items()} == vectors
+    stored_vectors = {s: v for s, v in zip(live, values["vector"], strict=True) if v is not None}
+    assert {s: BitMap.deserialize(v) for s, v in stored_vectors.items()} == vectors
     assert values["dead"] == [len(vectors.get(s, ())) for s in live]
     for row in state["stats"]:
         if row["segment"] in live:
-            stored = found[f"stats/{row['column']}"][live.index(row["segment"])]
+            stored = stored_columns[f"stats/{row['column']}"][live.index(row["segment"])]
             assert stored.items() <= row.items()
-    assert [row["seq"] for row in found["history"]] == list(range(COMMITS))
-    assert_on_page(*found["history"][0])
+    assert [row["seq"] for row in stored_columns["history"]] == list(range(COMMITS))
+    assert_on_page(*stored_columns["history"][0])
     folder = root / ".hoodie" / ".mdt" / "checkpoints"
     assert set(sizes) == {file.name for file in folder.glob("*.pages-*")}
     check_groups(values, files)
     names = values["group_name"]
-    known = {names[g] for row in found["key_parts"] for g in row["groups"] if g >= 0}
-    assert known >= {file["file_id"] for file in files if file["inserts"]}
+    named_groups = {
+        names[g] for row in stored_columns["key_parts"] for g in row["groups"] if g >= 0
+    }
+    assert named_groups >= {file["file_id"] for file in files if file["inserts"]}
 
 
 def columns_of(root, header, pages):
-    """Return the rows of each column, and how far each object is filled."""
-    found, ends, left = {}, {}, iter(pages)
+    """Return the rows of each column, and the number of bytes used in each object."""
+    rows_by_column, ends, remaining_pages = {}, {}, iter(pages)
     for name, every, count in header["columns"]:
-        found[name] = []
+        rows_by_column[name] = []
         for _ in range(count):
-            page = next(left)
+            page = next(remaining_pages)
             path, start = root / header["objects"][page["object"]], page["offset"]
             assert start == ends.get(path.name, 0)
             ends[path.name] = end = start + page["length"]
             data = path.read_bytes()[start:end]
             assert zlib.crc32(data) == page["crc"]
-            found[name] += table_of(data)
+            rows_by_column[name] += table_of(data)
         total = "shards" if name.startswith("summaries/") else "rows"
         total = "groups" if name == "group_name" else total
         assert count == (-(-header[total] // every) if every else 1)
-    assert next(left, None) is None
+    assert next(remaining_pages, None) is None
     folder = root / ".hoodie" / ".mdt" / "checkpoints"
     assert {name: (folder / name).stat().st_size for name in ends} == ends
-    return found, ends
+    return rows_by_column, ends
 
 
-def check_groups(one, files):
-    """Check what checkpoints say of file groups and partitions, beside what they say of files."""
+def check_groups(values, files):
+    """Check the columns of file groups and partitions in a checkpoint against the files."""
     names = list(dict.fromkeys(file["file_id"] for file in files))
     numbers = range(len(names))
-    assert one["group_name"] == names
-    assert one["group"] == [names.index(file["file_id"]) for file in files]
-    assert sorted(one["group_by_hash"]) == list(numbers)
-    assert one["group_hash"] == sorted(murmur(name, 0) for name in names)
-    assert [murmur(names[g], 0) for g in one["group_by_hash"]] == one["group_hash"]
-    for g, (first, last) in enumerate(pairwise(one["members_start"])):
-        mine = one["members"][first:last]
-        group = [files[n] for n in mine]
-        assert mine == [n for n, file in enumerate(files) if file["file_id"] == names[g]]
-        assert one["group_bytes"][g] == sum(file["size"] for file in group)
-        assert one["group_logs"][g] == sum(file["kind"] for file in group)
-        assert one["partition_name"][one["group_partition"][g]] == group[0]["partition"]
-    for p, (first, last) in enumerate(pairwise(one["partition_start"])):
-        order = one["group_by_size"][first:last]
-        assert sorted(order) == [g for g in numbers if one["group_partition"][g] == p]
-        assert order == sorted(order, key=lambda g: one["group_bytes"][g])
-        path = one["partition_name"][p]
+    assert values["group_name"] == names
+    assert values["group"] == [names.index(file["file_id"]) for file in files]
+    assert sorted(values["group_by_hash"]) == list(numbers)
+    assert values["group_hash"] == sorted(murmur(name, 0) for name in names)
+    assert [murmur(names[g], 0) for g in values["group_by_hash"]] == values["group_hash"]
+    for g, (first, last) in enumerate(pairwise(values["members_start"])):
+        member_numbers = values["members"][first:last]
+        group = [files[n] for n in member_numbers]
+        assert member_numbers == [n for n, file in enumerate(files) if file["file_id"] == names[g]]
+        assert values["group_bytes"][g] == sum(file["size"] for file in group)
+        assert values["group_logs"][g] == sum(file["kind"] for file in group)
+        assert values["partition_name"][values["group_partition"][g]] == group[0]["partition"]
+    for p, (first, last) in enumerate(pairwise(values["partition_start"])):
+        order = values["group_by_size"][first:last]
+        assert sorted(order) == [g for g in numbers if values["group_partition"][g] == p]
+        assert order == sorted(order, key=lambda g: values["group_bytes"][g])
+        path = values["partition_name"][p]
         base = [file for file in files if file["partition"] == path and not file["kind"]]
-        assert one["partition_bytes"][p] == sum(file["size"] for file in base)
-        assert one["partition_rows"][p] == sum(file["rows"] for file in base)
+        assert values["partition_bytes"][p] == sum(file["size"] for file in base)
+        assert values["partition_rows"][p] == sum(file["rows"] for file in base)
 
 
-def test_every_object_below_mdt_has_a_name_of_the_page(root):
+def test_every_object_in_the_folder_of_mdt_has_a_documented_name(root):
     folder = root / ".hoodie" / ".mdt"
-    known = re.compile(
+    documented = re.compile(
         r"log/\d{20}|attachments/\d{17}/\d+.*\.attached|checkpoints/\d{20}(\.manifest|-[0-9a-f]{8}\.(pages|key_part)-\d+)|hint|usage/[0-9a-f]{32}\.json|pending/\d{17}"
     )
     names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
-    assert names and all(known.fullmatch(name) for name in names)
+    assert names and all(documented.fullmatch(name) for name in names)
 
 
-def test_a_clustering_says_which_file_groups_end_and_what_follows_them(tmp_path):
+def test_a_clustering_record_has_the_replaced_file_groups_and_the_new_ones(tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts")
     table.bulk_insert(rows(range(40), 1, 1.5))
     table.bulk_insert(rows(range(40, 60), 1, -2.5))
-    ended = {(row["partition"], row["file_id"]) for row in table.files().to_pylist()}
+    replaced = {(row["partition"], row["file_id"]) for row in table.files().to_pylist()}
     segments = set(table.files()["segment"].to_pylist())
     table.cluster(["fare", "ts"], curve="hilbert")
     header, sections = record(tmp_path / "t", 3)
-    told = header["action"], header["operation"], header["counts"]
-    assert told == ("replacecommit", "cluster", {})
+    summary = header["action"], header["operation"], header["counts"]
+    assert summary == ("replacecommit", "cluster", {})
     assert_on_page(*header)
-    assert {(place, name) for place, names in header["replaced"].items() for name in names} == ended
+    assert {
+        (partition, name) for partition, names in header["replaced"].items() for name in names
+    } == replaced
     slices, outputs = [], []
     for unit in header["clustering_plan"]:
-        slices += [(one["partitionPath"], one["fileId"]) for one in unit["slices"]]
+        slices += [
+            (input_slice["partitionPath"], input_slice["fileId"]) for input_slice in unit["slices"]
+        ]
         outputs += unit["outputs"]
-    assert set(slices) == ended
+    assert set(slices) == replaced
     assert outputs == [file["file_id"] for file in sections["files"]]
     assert {row["segment"] for row in sections["removed"]} == segments
     assert all(file["inserts"] == file["rows"] for file in sections["files"])

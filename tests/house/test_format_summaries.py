@@ -1,5 +1,5 @@
-"""FORMAT.md is enough to read summaries: these decoders follow its sections 7.3 to 7.9, without
-those of ``indexes``.
+"""FORMAT.md is sufficient to read summaries: these decoders follow its sections 7.3 to 7.9, without
+the decoders of ``indexes``.
 """
 
 import json
@@ -45,25 +45,25 @@ DOUBLES = [-math.inf, -1.5, -0.0, 0.0, 2.0**-1074, 3.25, math.inf, math.nan, SOM
 REDUNDANT = "the same beginning of many texts, and long: " * 10
 
 
-def chosen(values, type, nulls=0.0):
-    """Return rows that repeat ``values`` at random, with a share of nulls."""
+def random_column(values, type, nulls=0.0):
+    """Return a column with random repetitions of ``values``, and a share of nulls."""
     picked = [values[i] for i in RNG.integers(0, len(values), ROWS)]
     return pa.array([None if RNG.random() < nulls else value for value in picked], type)
 
 
 COLUMNS = {
-    "few integers": chosen(list(range(-4, 4)), pa.int64()),
-    "one frequent integer": chosen([5] * 9 + [-(2**63), 2**63 - 1], pa.int64(), 0.1),
-    "many integers": chosen(
+    "few integers": random_column(list(range(-4, 4)), pa.int64()),
+    "one frequent integer": random_column([5] * 9 + [-(2**63), 2**63 - 1], pa.int64(), 0.1),
+    "many integers": random_column(
         [int(i) * 1000 for i in RNG.integers(-(2**40), 2**40, 700)], pa.int64(), 0.1
     ),
-    "doubles with NaN": chosen(DOUBLES, pa.float64(), 0.2),
+    "doubles with NaN": random_column(DOUBLES, pa.float64(), 0.2),
     "many doubles": pa.array(RNG.random(ROWS)),
-    "booleans": chosen([True, False], pa.bool_(), 0.3),
-    "decimals": chosen([Decimal(i) / 100 for i in range(-300, 300)], pa.decimal128(20, 2)),
-    "few texts": chosen(["", "a", "a\0", "ab", "b" * 300, "é", "日本"], pa.string(), 0.5),
-    "many texts": chosen([f"rider_{i}" for i in range(900)], pa.string(), 0.01),
-    "long texts": chosen([REDUNDANT + str(i) for i in range(600)], pa.string()),
+    "booleans": random_column([True, False], pa.bool_(), 0.3),
+    "decimals": random_column([Decimal(i) / 100 for i in range(-300, 300)], pa.decimal128(20, 2)),
+    "few texts": random_column(["", "a", "a\0", "ab", "b" * 300, "é", "日本"], pa.string(), 0.5),
+    "many texts": random_column([f"rider_{i}" for i in range(900)], pa.string(), 0.01),
+    "long texts": random_column([REDUNDANT + str(i) for i in range(600)], pa.string()),
     "runs over two containers": pa.array(np.repeat(np.arange(5), 14_000)),
     "texts of every length": pa.array(["x" * i for i in (*range(40), 511, 512, 513, 2_000)]),
     "a filter of several pages": pa.array(range(0, 40_000, 5)),
@@ -75,7 +75,7 @@ EACH_COLUMN = pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS.ke
 
 
 def key_of(value, type):
-    """Return the key of a value after section 8."""
+    """Return the key of a value as section 8 describes."""
     if isinstance(value, bool):
         return bytes([value])
     if isinstance(value, int):
@@ -91,19 +91,19 @@ def keys_of(column):
     return [None if value is None else key_of(value, column.type) for value in column.to_pylist()]
 
 
-def by_content(rows):
-    """Return what rows hold -> their positions."""
-    found = {}
+def positions_by_item(rows):
+    """Return each item in the rows -> positions of the rows that have it."""
+    result = {}
     for position, row in enumerate(rows):
-        for one in row:
-            found.setdefault(one, []).append(position)
-    return found
+        for item in row:
+            result.setdefault(item, []).append(position)
+    return result
 
 
 def unpacked(summary, kind):
-    """7.3.  Return the blocks."""
-    magic, found, n = struct.unpack_from("<4s8sI", summary)
-    assert (magic, found) == (b"MDTP", kind.ljust(8, b"\0"))
+    """Return the blocks of a summary, as section 7.3 describes."""
+    magic, stored_kind, n = struct.unpack_from("<4s8sI", summary)
+    assert (magic, stored_kind) == (b"MDTP", kind.ljust(8, b"\0"))
     first = 20 + 8 * n
     *table, crc = struct.unpack_from(f"<{2 * n + 1}I", summary, 16)
     ends = [0, *table[::2]]
@@ -118,8 +118,11 @@ def positions(block):
 
 
 def dictionary(blocks, d):
-    """7.4.  Return the keys of a dictionary whose index is the first of ``blocks``; checks its
-    blocks' separators.
+    """Return the d keys of a dictionary, as section 7.4 describes, and check the separators of its
+    blocks.
+
+    Args:
+        blocks: The index of the dictionary, followed by its blocks.
     """
     w, count = struct.unpack_from("<BI", blocks[0])
     b = -(-d // 256)
@@ -170,39 +173,41 @@ def texts_in(rest, k):
 
 
 def bitmaps(summary):
-    """7.4.  Return form, rows, and key (None for null) -> positions."""
+    """Return form, number of rows, and key (None for null) -> positions, as in section 7.4."""
     blocks = unpacked(summary, b"bitmap/1")
     form, rows, nulls, d, left_out = struct.unpack("<BIIIi", blocks[0])
     keys = dictionary(blocks[1:], d)
     at = 2 + -(-d // 256)
-    found = {}
+    positions_by_key = {}
     if nulls:
-        found[None] = positions(blocks[at])
-        assert len(found[None]) == nulls
+        positions_by_key[None] = positions(blocks[at])
+        assert len(positions_by_key[None]) == nulls
         at += 1
-    present = set(range(rows)) - found.get(None, set())
+    present = set(range(rows)) - positions_by_key.get(None, set())
     rest = blocks[at:]
     if form == 0:
         assert len(rest) == d and (left_out < 0 or rest[left_out] == b"")
-        found |= {
+        positions_by_key |= {
             key: positions(block)
             for i, (key, block) in enumerate(zip(keys, rest, strict=True))
             if i != left_out
         }
         if left_out >= 0:
-            found[keys[left_out]] = set(range(rows)) - set().union(*found.values())
+            positions_by_key[keys[left_out]] = set(range(rows)) - set().union(
+                *positions_by_key.values()
+            )
     else:
         assert (left_out, len(rest)) == (-1, (d - 1).bit_length() if d else 0)
         slices = [positions(block) for block in rest]
-        assert all(one <= present for one in slices)
+        assert all(bits <= present for bits in slices)
         for position in present:
-            code = int("0" + "".join("01"[position in one] for one in slices), 2)
-            found.setdefault(keys[code], set()).add(position)
-    return form, rows, found
+            code = int("0" + "".join("01"[position in bits] for bits in slices), 2)
+            positions_by_key.setdefault(keys[code], set()).add(position)
+    return form, rows, positions_by_key
 
 
 def test_shards_have_gaps_where_a_compaction_left_out_files(tmp_path):
-    """7.3.  ``first_row`` does not follow from the rows of the files before."""
+    """In section 7.3, ``first_row`` does not follow from the rows of earlier files."""
     root, schema = tmp_path / "t", columns("id string, city string, n int64")
     table = trees.create(
         root, schema, partition_by=["city"], indexes=["bitmap(n)", "bloom(n)"], ordering="n"
@@ -225,12 +230,12 @@ def test_shards_have_gaps_where_a_compaction_left_out_files(tmp_path):
         (0, 20, 0),
         (40, 20, 0),
     ]
-    _, shard_rows, found = bitmaps(stored_summary(root, sections, "bitmap"))
+    _, shard_rows, positions_by_key = bitmaps(stored_summary(root, sections, "bitmap"))
     assert shard_rows == 60
     for file in files:
         values = [row["n"] for row in parquet_rows(root, file)]
         assert values and all(
-            file["first_row"] + at in found[key_of(value, pa.int64())]
+            file["first_row"] + at in positions_by_key[key_of(value, pa.int64())]
             for at, value in enumerate(values)
         )
     starts, *parts = unpacked(stored_summary(root, sections, "bloom"), b"parts/1")
@@ -239,22 +244,22 @@ def test_shards_have_gaps_where_a_compaction_left_out_files(tmp_path):
 
 def stored_summary(root, sections, name):
     [row] = [row for row in sections["summaries"] if row["index"].startswith(name)]
-    place = (row[column] for column in ("path", "offset", "length", "crc"))
-    return row["payload"] or stored(root, *place)
+    location = (row[column] for column in ("path", "offset", "length", "crc"))
+    return row["payload"] or stored(root, *location)
 
 
 @EACH_COLUMN
 @pytest.mark.parametrize("form", [0, 1, None], ids=["values", "slices", "smaller"])
-def test_bitmaps_hold_the_positions_of_every_value(form, column, monkeypatch):
+def test_bitmaps_have_the_positions_of_every_value(form, column, monkeypatch):
     monkeypatch.setattr(BitmapIndex, "form", None if form is None else ("values", "slices")[form])
-    used, rows, found = bitmaps(BitmapIndex().summarize(column))
+    used, rows, positions_by_key = bitmaps(BitmapIndex().summarize(column))
     assert (used if form is None else form, len(column)) == (used, rows)
-    assert found == {
-        key: set(at) for key, at in by_content([key] for key in keys_of(column)).items()
+    assert positions_by_key == {
+        key: set(at) for key, at in positions_by_item([key] for key in keys_of(column)).items()
     }
 
 
-def test_a_value_of_half_of_the_rows_is_left_out(monkeypatch):
+def test_the_bitmap_of_a_value_in_half_of_the_rows_is_left_out(monkeypatch):
     monkeypatch.setattr(BitmapIndex, "form", "values")
     blocks = unpacked(BitmapIndex().summarize(pa.array([1, 2, 2, 3])), b"bitmap/1")
     assert (blocks[0][13:], [bool(block) for block in blocks[3:]]) == (
@@ -264,24 +269,30 @@ def test_a_value_of_half_of_the_rows_is_left_out(monkeypatch):
 
 
 def postings(summary):
-    """7.5.  Return identity, rows, and term -> positions."""
+    """Return identity, number of rows, and term -> positions, as section 7.5 describes."""
     header, *blocks = unpacked(summary, b"text/1")
     rows, i, f = struct.unpack_from("<3I", header)
     ends = [0, *struct.unpack_from(f"<{max(len(blocks) - 1, 0)}I", header, 12 + i)]
     texts = header[len(header) - f :]
     assert ends[-1] == f and len(header) == 12 + i + 4 * (len(ends) - 1) + f
     fences = [texts[start:end] for start, end in pairwise(ends)]
-    found = {}
+    positions_by_term = {}
     for number, block in enumerate(blocks):
         terms = postings_of_block(block)
-        assert number == 0 or all(term < fences[number - 1] <= min(terms) for term in found)
-        found |= terms
-    assert list(found) == sorted(found)
-    return header[12 : 12 + i].decode(), rows, {term.decode(): at for term, at in found.items()}
+        assert number == 0 or all(
+            term < fences[number - 1] <= min(terms) for term in positions_by_term
+        )
+        positions_by_term |= terms
+    assert list(positions_by_term) == sorted(positions_by_term)
+    return (
+        header[12 : 12 + i].decode(),
+        rows,
+        {term.decode(): at for term, at in positions_by_term.items()},
+    )
 
 
 def postings_of_block(block):
-    """Return term -> positions."""
+    """Return term -> positions of a block of postings."""
     t, p, m, *lengths = struct.unpack_from("<8I", block)
     bounds = np.cumsum([32, *lengths]).tolist()
     assert bounds[-1] == len(block)
@@ -307,8 +318,9 @@ def postings_of_block(block):
 
 
 def words(text):
-    """Return the tokens of text whose word characters are ASCII letters, digits and é; cut to 128
-    code points.
+    """Return the tokens of a text with no other word characters than ASCII letters, digits and é.
+
+    Each token is cut to 128 code points.
     """
     return {
         token[:128] for token in "".join(c if c.isalnum() else " " for c in text.lower()).split()
@@ -331,12 +343,12 @@ RARE = ["rare", *[""] * 70_000, "rare", "rare"]
 @pytest.mark.parametrize(
     "texts", [TEXTS, RARE, TEXTS[:3], []], ids=["many", "far apart", "no words", "no rows"]
 )
-def test_a_text_index_holds_the_positions_of_every_word(texts):
+def test_a_text_index_has_the_positions_of_every_word(texts):
     summary = TextIndex("word").summarize(pa.array(texts, pa.string()))
     assert postings(summary) == (
         "word 1",
         len(texts),
-        by_content(words(text or "") for text in texts),
+        positions_by_item(words(text or "") for text in texts),
     )
     assert (
         (b"\x28\xb5\x2f\xfd" in summary)
@@ -345,10 +357,10 @@ def test_a_text_index_holds_the_positions_of_every_word(texts):
     )
 
 
-def test_a_text_index_of_ngrams_holds_runs_of_code_points():
+def test_a_text_index_of_ngrams_has_the_positions_of_runs_of_code_points():
     texts = ["aİB aib", "zz", None, "日本語 日本"]
     folded = [(text or "").replace("İ", "i").lower() for text in texts]
-    grams = by_content({text[at : at + 3] for at in range(len(text) - 2)} for text in folded)
+    grams = positions_by_item({text[at : at + 3] for at in range(len(text) - 2)} for text in folded)
     assert postings(TextIndex("ngram(3)").summarize(pa.array(texts))) == ("ngram(3) 1", 4, grams)
 
 
@@ -357,7 +369,7 @@ def lo_of(key):
 
 
 def filter_of(summary):
-    """7.6.  Return the flags and the blocks of a column's Bloom filter."""
+    """Return the flags and the blocks of a column's Bloom filter, as section 7.6 describes."""
     magic, version, flags, zero, w, crc = struct.unpack_from("<4sBBHII", summary)
     assert (magic, version, zero, crc) == (b"MCBL", 1, 0, zlib.crc32(summary[:12]))
     blocks = []
@@ -377,7 +389,7 @@ def may_hold(blocks, key):
 
 
 @EACH_COLUMN
-def test_a_bloom_filter_holds_every_value(column):
+def test_a_bloom_filter_has_every_value_and_few_false_positives(column):
     flags, blocks = filter_of(ColumnBloom().summarize(column))
     keys = set(keys_of(column))
     assert flags == (None in keys) + 2 * bool(keys - {None})
@@ -387,7 +399,7 @@ def test_a_bloom_filter_holds_every_value(column):
 
 
 @EACH_COLUMN
-def test_column_statistics_hold_bounds_and_counts(column):
+def test_column_statistics_have_bounds_and_counts(column):
     summary = ColumnStats().summarize(column)
     version, flags, nulls, nans, rows, _, low, high = struct.unpack_from(">BBqqqqHH", summary)
     keys = sorted(key for key in keys_of(column) if key is not None)
@@ -411,26 +423,26 @@ def mixed(x):
 
 
 def sketch_hash(key):
-    """7.8.  Return the hash of a key."""
+    """Return the hash of a key, as section 7.8 describes."""
     if len(key) > 512:
         return lo_of(key)
-    places = [len(key) - 8 if len(key) > 8 else 0, *range(0, len(key) - 8, 8)]
-    ws = [int.from_bytes(key[place : place + 8], "little") for place in places]
+    offsets = [len(key) - 8 if len(key) > 8 else 0, *range(0, len(key) - 8, 8)]
+    ws = [int.from_bytes(key[offset : offset + 8], "little") for offset in offsets]
     factors = [mixed((i + 1) * 0x9E3779B97F4A7C15 % 2**64) | 1 for i in range(len(ws) + 1)]
     sums = sum((w ^ w >> 32) * factor for w, factor in zip(ws, factors[1:], strict=True))
     return mixed((len(key) * factors[0] + sums) % 2**64)
 
 
 def registers_of(keys):
-    found = bytearray(2048)
+    registers = bytearray(2048)
     for h in map(sketch_hash, keys):
         rank = min(53, 1 + 53 - (h >> 11).bit_length())
-        found[h % 2048] = max(found[h % 2048], rank)
-    return bytes(found)
+        registers[h % 2048] = max(registers[h % 2048], rank)
+    return bytes(registers)
 
 
 @EACH_COLUMN
-def test_table_statistics_hold_counts_and_a_sketch(column):
+def test_table_statistics_have_counts_and_a_sketch(column):
     summary = TableStats().summarize(column)
     magic, version, n, zero, rows, nulls, _, rest, crc = struct.unpack_from("<4sBBHQQQQI", summary)
     assert (magic, version, zero, crc) == (
@@ -455,12 +467,12 @@ def test_table_statistics_hold_counts_and_a_sketch(column):
     assert payload[:2048] == registers_of(keys)
 
 
-def test_offsets_of_the_page_s_tables_follow_from_the_sizes():
+def test_offsets_in_the_tables_of_the_page_follow_from_the_sizes():
     section = PAGE[PAGE.index("### 7.3") : PAGE.index("## 8.")]
-    found = [
+    tables = [
         re.findall(r"^\| (\d+) \| (\d+) \|", table, re.MULTILINE) for table in section.split("\n\n")
     ]
-    steps = [step for fields in found for step in pairwise(fields)]
+    steps = [step for fields in tables for step in pairwise(fields)]
     assert len(steps) > 30 and all(
         int(start) + int(size) == int(following) for (start, size), (following, _) in steps
     )
@@ -484,16 +496,16 @@ def root(tmp_path_factory):
 
 
 def summary_of(root, row):
-    place = [row[name] for name in ("path", "offset", "length", "crc")]
-    return row["payload"] or stored(root, *place)
+    location = [row[name] for name in ("path", "offset", "length", "crc")]
+    return row["payload"] or stored(root, *location)
 
 
-def test_commit_records_say_where_each_summary_stands(root):
+def test_commit_records_contain_small_summaries_and_locations_of_large_summaries(root):
     assert record(root, 0)[0]["definition"]["indexes"] == SPECS
     summaries, data = record(root, 1)[1]["summaries"], {}
     for row in summaries:
-        found = data[row["index"]] = summary_of(root, row)
-        assert (row["payload"] is None) == (len(found) > 256) == (row["path"] is not None)
+        summary = data[row["index"]] = summary_of(root, row)
+        assert (row["payload"] is None) == (len(summary) > 256) == (row["path"] is not None)
     assert data.keys() == set(SPECS)
     assert {key and key.decode() for key in bitmaps(data[SPECS[0]])[2]} == set("xyz")
     assert postings(data[SPECS[1]])[1] == 500
@@ -502,7 +514,7 @@ def test_commit_records_say_where_each_summary_stands(root):
     assert all(may_hold(filter_of(part)[1], key_of(i, pa.int64())) for i in range(7))
 
 
-def test_parts_stand_behind_the_first_rows_of_the_segments_of_their_shard(tmp_path):
+def test_the_parts_of_a_summary_follow_the_first_rows_of_the_segments_of_their_shard(tmp_path):
     data = pa.table({"id": range(90), "city": ["abc"[i % 3] for i in range(90)], "n": range(90)})
     table = trees.create(tmp_path / "t", data.schema, partition_by=["city"], indexes=["bloom(n)"])
     table.bulk_insert(data)
@@ -512,11 +524,11 @@ def test_parts_stand_behind_the_first_rows_of_the_segments_of_their_shard(tmp_pa
     first, *parts = unpacked(summary_of(tmp_path / "t", summary), b"parts/1")
     assert struct.unpack("<3I", first) == (0, 30, 60) and len(parts) == 3
     for part, file in zip(parts, files, strict=True):
-        mine = [i for i in range(90) if "abc"[i % 3] == file["partition"]]
-        assert all(may_hold(filter_of(part)[1], key_of(i, pa.int64())) for i in mine)
+        numbers = [i for i in range(90) if "abc"[i % 3] == file["partition"]]
+        assert all(may_hold(filter_of(part)[1], key_of(i, pa.int64())) for i in numbers)
 
 
-def test_reports_of_use_have_the_fields_of_the_page(root):
+def test_usage_reports_have_the_fields_of_the_page(root):
     table = mdt.open(root, {"mdt.usage.counts": True})
     assert table.scan("city = 'xx' and id > 3 and note like '%7%'").to_arrow().num_rows == 0
     table.metadata.usage.report()

@@ -1,6 +1,4 @@
-"""What is installed: the contents of wheel and sdist, the extras, the public names, and life
-without pyspark.
-"""
+"""The installed package: contents of wheel and sdist, extras, public names, use without pyspark."""
 
 import re
 import shutil
@@ -19,7 +17,7 @@ import mdt
 from mdt import late
 from mdt.errors import Unsupported
 
-pytestmark = pytest.mark.slow  # builds packages, which the oldest setuptools does not
+pytestmark = pytest.mark.slow  # builds packages, which the oldest setuptools cannot
 
 ROOT = documents.ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -44,8 +42,9 @@ print(getattr(build_meta, "build_" + sys.argv[1])(sys.argv[2]))
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Return a function that builds "wheel" or "sdist" of a copy of the tree, warnings of
-    setuptools being errors.
+    """Return a function that builds a "wheel" or "sdist" of a copy of the tree.
+
+    Warnings of setuptools are errors.
     """
     folder = tmp_path_factory.mktemp("build")
     tree = folder / "tree"
@@ -87,7 +86,7 @@ def test_the_wheel_has_every_module_the_java_sources_and_no_tests(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in info)
 
 
-def test_the_sdist_has_what_a_build_needs_and_no_tests(built):
+def test_the_sdist_has_all_files_that_a_build_needs_and_no_tests(built):
     with tarfile.open(built("sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     texts = {
@@ -103,7 +102,7 @@ def test_the_sdist_has_what_a_build_needs_and_no_tests(built):
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 
 
-def test_the_licence_is_an_expression(wheel):
+def test_the_metadata_has_a_license_expression_and_no_classifier(wheel):
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith("METADATA"))
         metadata = archive.read(name).decode()
@@ -156,13 +155,13 @@ for number, entry in enumerate(ENTRIES):
 """
 
 
-def test_without_pyspark_every_entry_to_spark_names_the_extra(tmp_path):
+def test_without_pyspark_every_use_of_spark_is_refused_with_the_extra_to_install(tmp_path):
     code = f"{WITHOUT_PYSPARK}\nENTRIES = {list(SPARK_ENTRIES.values())}\n{NO_SPARK}"
     done = ran([sys.executable, "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_an_old_pyspark_is_named(monkeypatch):
+def test_an_old_pyspark_is_refused_with_its_version(monkeypatch):
     import pyspark
 
     monkeypatch.setattr(pyspark, "__version__", "3.5.1")
@@ -170,24 +169,24 @@ def test_an_old_pyspark_is_named(monkeypatch):
         name for name in sys.modules if name.startswith(("mdt.spark", "mdt.engines.spark"))
     ]:
         monkeypatch.delitem(sys.modules, name)
-    for name in late._MODULES:  # those that are loaded already
+    for name in late._MODULES:  # attributes of modules that are loaded already
         monkeypatch.delitem(late.__dict__, name, raising=False)
     with pytest.raises(Unsupported, match="3.5.1 is too old") as caught:
         mdt.read(None, "t")  # type: ignore[arg-type]
     assert "pyspark-mdt[spark]" in caught.value.hint
 
 
-def test_dir_shows_the_public_names_only():
+def test_dir_lists_only_public_names():
     mdt.create  # noqa: B018 - the modules of the package are loaded now
     assert set(dir(mdt)) == {*mdt.__all__, "__version__"}
     assert dir(indexes) == sorted(indexes.__all__)
     assert all(hasattr(mdt, name) for name in dir(mdt))
     assert all(hasattr(indexes, name) for name in dir(indexes))
     with pytest.raises(AttributeError, match="nonsense"):
-        indexes.nonsense  # noqa: B018 - asked for
+        indexes.nonsense  # noqa: B018 - the access raises
 
 
-def test_the_version_is_that_of_the_project():
+def test_the_version_equals_that_in_pyproject_toml():
     assert mdt.__version__ == PROJECT["version"]
 
 
@@ -200,12 +199,14 @@ def test_the_core_needs_no_pyspark_and_the_extra_s3_no_mock_server():
     assert {re.split("[<>=]", text)[0] for text in extras["testing"]} == {"hypothesis", "pytest"}
 
 
-def test_every_dependency_says_its_oldest_release_and_is_tried_with_it():
-    asked = {
+def test_every_dependency_has_a_lower_bound_that_is_pinned_in_the_oldest_environment():
+    requirements = {
         *PROJECT["dependencies"],
         *(text for extra in PROJECT["optional-dependencies"].values() for text in extra),
     }
-    names = {re.split(r"[\[><=]", text)[0] for text in asked} - {PROJECT["name"]}
+    names = {re.split(r"[\[><=]", text)[0] for text in requirements} - {PROJECT["name"]}
     pinned = [pin.partition("==") for pin in oldest.pins()]
     assert sorted(name for name, _, _ in pinned) == sorted(names)
-    assert all(f">={release.removesuffix('.*')}" in " ".join(asked) for _, _, release in pinned)
+    assert all(
+        f">={release.removesuffix('.*')}" in " ".join(requirements) for _, _, release in pinned
+    )

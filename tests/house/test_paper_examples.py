@@ -1,4 +1,4 @@
-"""The examples of the papers that this project follows, on real tables: bitmap and inverted indexes
+"""Examples of the papers that this project follows, on tables of mdt: bitmap and inverted indexes
 find single rows.
 """
 
@@ -34,21 +34,21 @@ INDEXES = ["bitmap(age)", "text(text, tokenizer='chinese')", "text(text, tokeniz
         ("text like '%上海%'", "ngram", []),
     ],
 )
-def test_an_index_knows_the_rows(where, index, ids):
+def test_an_index_finds_exactly_the_matching_rows(where, index, ids):
     people = pa.table({"id": [f"p{i}" for i in range(len(AGES))], "age": AGES, "text": TEXTS})
     table = mdt.create(MemoryStorage(), people.schema, ["id"])
     table.insert(people)
     table.create_index(INDEXES)
     scan = table.scan(where)
     assert sorted(scan.to_arrow()["id"].to_pylist()) == ids
-    told = scan.explain()
-    assert (told.files_read, told.rows_read) == (bool(ids), len(ids))
-    notes = {note.index: note for note in told.indexes}
+    explanation = scan.explain()
+    assert (explanation.files_read, explanation.rows_read) == (bool(ids), len(ids))
+    notes = {note.index: note for note in explanation.indexes}
     assert notes["column_stats"].pruned == 0
     assert next(note for name, note in notes.items() if index in name).pruned == (not ids)
 
 
-def test_age_above_1_goes_through_bit_slices():
+def test_comparisons_on_a_bitmap_index_of_bit_slices_give_the_exact_positions():
     n = 5_000
     people = pa.table({"id": [f"p{i}" for i in range(n)], "age": [i * 7919 % n for i in range(n)]})
     table = mdt.create(MemoryStorage(), people.schema, ["id"], indexes=["bitmap(age)"])

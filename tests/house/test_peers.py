@@ -1,5 +1,5 @@
-"""Peers that need an environment of their own: they are measured there, and left out where it
-cannot be had.
+"""Peers that need their own environment: they are measured in it, and left out if it cannot be
+created.
 """
 
 import json
@@ -18,7 +18,7 @@ from benchmarks.trips import FLAT, Trips, WrongAnswer
 JOB = Job("scan", "arrow", 1_000, 7, False, 1)
 
 
-def test_a_job_in_another_environment_gives_the_figures_of_one_here():
+def test_a_job_in_another_interpreter_returns_its_figures_or_its_error():
     (figure,) = run_by(sys.executable, JOB)
     assert (figure.workload, figure.peer, figure.rows, figure.times, figure.error) == (
         "full scan",
@@ -30,11 +30,11 @@ def test_a_job_in_another_environment_gives_the_figures_of_one_here():
     assert figure.seconds is not None and figure.cpu_seconds is not None
     (failed,) = run_by(sys.executable, Job("scan", "nobody", 1_000, 7, False, 1))
     assert failed.error == "KeyError: 'nobody'"
-    (ended,) = run_by("false", JOB)
-    assert ended.error == "process ended with 1"
+    (exited,) = run_by("false", JOB)
+    assert exited.error == "process ended with 1"
 
 
-def test_rows_of_trips_have_a_nested_a_nullable_and_a_wide_column_unless_they_are_flat(
+def test_trips_have_a_nested_a_nullable_and_a_wide_column_unless_they_are_flat(
     monkeypatch,
 ):
     trips = Trips(1_000, integers=True)
@@ -53,22 +53,22 @@ def test_rows_of_trips_have_a_nested_a_nullable_and_a_wide_column_unless_they_ar
 def test_reads_of_few_rows_beside_nested_columns_are_measured():
     lines = []
     nested.run(1_000, 7, 1, lines.append)
-    found = [json.loads(line) for line in lines]
-    assert [line["kind"] for line in found] == ["flat", "struct", "list", "map"] * 8
-    assert all(line["cpu_ms"] > 0 for line in found)
+    results = [json.loads(line) for line in lines]
+    assert [line["kind"] for line in results] == ["flat", "struct", "list", "map"] * 8
+    assert all(line["cpu_ms"] > 0 for line in results)
 
 
-def test_a_peer_whose_environment_cannot_be_had_is_left_out_with_the_reason(
+def test_a_peer_whose_environment_cannot_be_created_is_left_out_with_the_reason(
     tmp_path, monkeypatch, capsys
 ):
-    def refused(python, *requirements):
+    def fail_to_make(python, *requirements):
         raise Missing(f"{requirements[0]} cannot be installed: no network")
 
-    monkeypatch.setattr(environments, "make", refused)
+    monkeypatch.setattr(environments, "make", fail_to_make)
     assert interpreter("lance", tmp_path) == sys.executable
     jobs = [Job("scan", peer, 1_000, 7, False, 1) for peer in ("pypaimon", "arrow")]
-    found = command.measured(jobs, Console(stderr=True, width=200), None, tmp_path)
-    assert [figure.peer for figure in found] == ["arrow"]
+    figures = command.measured(jobs, Console(stderr=True, width=200), None, tmp_path)
+    assert [figure.peer for figure in figures] == ["arrow"]
     assert "pypaimon is left out: pypaimon==" in capsys.readouterr().err
     assert command.pythons(["mdt", "ducklake"], tmp_path, {}) == {"mdt": sys.executable}
     assert command.pythons(["ducklake"], tmp_path, {"ducklake": "python9"}) == {
@@ -77,15 +77,15 @@ def test_a_peer_whose_environment_cannot_be_had_is_left_out_with_the_reason(
     assert "ducklake is left out: duckdb==" in capsys.readouterr().err
 
 
-def test_an_environment_is_made_once_and_belongs_to_a_peer(tmp_path, monkeypatch):
-    made = []
+def test_the_environment_of_a_peer_is_created_once(tmp_path, monkeypatch):
+    installed = []
 
     def make(python, *requirements):
-        made.append(requirements)
+        installed.append(requirements)
         python.parent.mkdir(parents=True)
         python.touch()
 
     monkeypatch.setattr(environments, "make", make)
     for _ in range(2):
         assert interpreter("ducklake", tmp_path) == str(tmp_path / "ducklake" / "bin" / "python")
-    assert made == [REQUIREMENTS["ducklake"]] and REQUIREMENTS.keys() <= PEERS.keys()
+    assert installed == [REQUIREMENTS["ducklake"]] and REQUIREMENTS.keys() <= PEERS.keys()

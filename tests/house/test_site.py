@@ -1,6 +1,6 @@
-"""The documentation site: every page is in the navigation, pages are short, pictures are current.
+"""The documentation site: all pages are in the navigation and short, and pictures are up to date.
 
-`make docs` builds the site and checks its links; what needs no MkDocs is tested here.
+`make docs` builds the site and checks its links. Tests that do not need MkDocs are here.
 """
 
 import re
@@ -33,7 +33,7 @@ SHORT += [
     )
     for page in sorted((DOCS / folder).glob("*.md"))
 ]
-"""Pages in short paragraphs; older pages follow when they are rewritten."""
+"""Pages with short paragraphs. Older pages will be added when they are rewritten."""
 COLUMNS_MAX = 120
 PARAGRAPH_LINES_MAX = 6
 PAGE_LINES_MAX = 150
@@ -48,9 +48,9 @@ def test_the_navigation_lists_every_page():
 
 
 def too_long(text):
-    """Yield the numbers of lines and paragraphs that are too long.
+    """Yield the numbers of lines that are too long, or that make a paragraph too long.
 
-    Rows of tables may be of any length; an item of a list is a paragraph.
+    Rows of tables may have any length. An item of a list is a paragraph.
     """
     is_code, lines = False, 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -75,24 +75,24 @@ def test_pages_and_their_paragraphs_are_short(page):
     assert len(text.splitlines()) <= PAGE_LINES_MAX
 
 
-def test_long_lines_and_paragraphs_are_found():
+def test_long_lines_and_paragraphs_are_reported():
     text = "x" * 121 + "\n\n| " + "x" * 121 + " |\n\n" + "line\n" * 7 + "\n- item\n" * 7
     assert list(too_long(text)) == [1, 11]
 
 
-def test_pictures_are_what_their_sources_make():
-    done = documents.ran([sys.executable, "tools/docs/pictures.py", "--check"], documents.ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_pictures_are_up_to_date_with_their_sources():
+    completed = documents.ran([sys.executable, "tools/docs/pictures.py", "--check"], documents.ROOT)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_the_reference_has_every_public_name():
     folder = DOCS / "reference"
-    shown = re.findall(
+    listed = re.findall(
         r"^::: (.+)$",
         "\n".join(page.read_text("utf-8") for page in folder.glob("*.md")),
         re.MULTILINE,
     )
     names = {f"mdt.{name}" for name in mdt.__all__} | {f"indexes.{n}" for n in indexes.__all__}
     errors = {f"mdt.{name}" for name in mdt.__all__ if hasattr(mdt.errors, name)}
-    assert not names - set(shown) - errors
-    assert "mdt.errors" in shown
+    assert not names - set(listed) - errors
+    assert "mdt.errors" in listed

@@ -1,5 +1,5 @@
-"""The Star Schema Benchmark's generator keeps the paper's domains and shares, and its queries run
-through mdt.
+"""The Star Schema Benchmark: generated rows have the domains and shares of the paper, and queries
+run through mdt.
 """
 
 import json
@@ -36,18 +36,18 @@ def flat():
 
 
 def groups(*names):
-    """Return the different values of some columns."""
+    """Return the distinct combinations of values of some columns."""
     return flat().group_by(list(names)).aggregate([]).to_pylist()
 
 
-def test_rows_follow_the_scale_and_dimensions_do_not_shrink():
-    sizes = [(len(one.customer), len(one.supplier), one.rows) for one in (star(), Star(2.0))]
+def test_the_number_of_rows_follows_the_scale_and_dimensions_do_not_shrink():
+    sizes = [(len(data.customer), len(data.supplier), data.rows) for data in (star(), Star(2.0))]
     assert sizes == [(30_000, 2_000, 300_000), (60_000, 4_000, 12_000_000)]
     assert (flat().num_rows, len(star().part)) == (300_000, 200_000)
     assert not any(column.null_count for column in flat().columns)
 
 
-def test_same_seed_gives_the_same_rows():
+def test_the_same_seed_gives_the_same_rows():
     small = Star(0.001, seed=3).lineorder
     assert small.equals(Star(0.001, seed=3).lineorder)
     assert not small.equals(Star(0.001, seed=4).lineorder)
@@ -57,9 +57,9 @@ def test_same_seed_gives_the_same_rows():
 def test_cities_nations_and_regions_are_a_hierarchy(prefix):
     city, nation, region = (f"{prefix}_{name}" for name in ("city", "nation", "region"))
     assert [len(groups(name)) for name in (city, nation, region)] == [250, 25, 5]
-    found = groups(city, nation, region)
-    assert len(found) == 250
-    for row in found:
+    combinations = groups(city, nation, region)
+    assert len(combinations) == 250
+    for row in combinations:
         assert row[nation] in words.NATIONS[row[region]]
         assert row[city][:9].rstrip() == row[nation][:9].rstrip()
 
@@ -67,9 +67,9 @@ def test_cities_nations_and_regions_are_a_hierarchy(prefix):
 def test_brands_categories_and_manufacturers_are_a_hierarchy():
     names = ("p_brand1", "p_category", "p_mfgr")
     assert [len(groups(name)) for name in names] == [1000, 25, 5]
-    found = [tuple(row.values()) for row in groups(*names)]
-    assert len(found) == 1000
-    assert all(a.startswith(b) and b.startswith(c) for a, b, c in found)
+    combinations = [tuple(row.values()) for row in groups(*names)]
+    assert len(combinations) == 1000
+    assert all(a.startswith(b) and b.startswith(c) for a, b, c in combinations)
 
 
 def test_dates_are_the_days_of_seven_years():
@@ -91,11 +91,11 @@ def test_dates_are_the_days_of_seven_years():
     ("column", "low", "high"),
     [("lo_discount", 0, 10), ("lo_quantity", 1, 50), ("lo_tax", 0, 8), ("lo_linenumber", 1, 7)],
 )
-def test_small_numbers_fill_their_range(column, low, high):
+def test_columns_of_small_numbers_have_every_value_of_their_range(column, low, high):
     assert sorted(flat()[column].unique().to_pylist()) == list(range(low, high + 1))
 
 
-def test_money_follows_quantity_price_and_discount():
+def test_amounts_of_money_follow_from_quantity_price_and_discount():
     names = "partkey", "quantity", "extendedprice", "discount", "revenue", "supplycost"
     part, quantity, extended, discount, revenue, cost = (
         flat()[f"lo_{name}"].to_numpy().astype(np.int64) for name in names
@@ -115,16 +115,16 @@ def test_lines_of_an_order_share_its_date_customer_and_total():
 
 
 @EACH_QUERY
-def test_filter_selects_its_published_share(query):
-    found = pc.sum(matches(parse_where(query.where, flat().schema), flat())).as_py() or 0
+def test_a_filter_selects_its_published_share_of_the_rows(query):
+    selected = pc.sum(matches(parse_where(query.where, flat().schema), flat())).as_py() or 0
     expected = query.factor * flat().num_rows
-    # Four lines of an order share date and customer, so counts spread twice as far as independent
-    # rows would.
-    assert abs(found - expected) <= 0.05 * expected + 4 * 2 * np.sqrt(expected)
+    # The four lines of an order share date and customer, so counts vary twice as much as those of
+    # independent rows.
+    assert abs(selected - expected) <= 0.05 * expected + 4 * 2 * np.sqrt(expected)
 
 
 @EACH_QUERY
-def test_query_is_one_select_on_the_flat_table(query):
+def test_a_query_is_one_select_on_the_flat_table(query):
     parsed = sqlglot.parse_one(query.sql(), dialect="spark")
     assert isinstance(parsed, exp.Select)
     named = {column.name for column in parsed.find_all(exp.Column)}
@@ -133,7 +133,7 @@ def test_query_is_one_select_on_the_flat_table(query):
     assert len(parsed.selects) == len(query.group) + 1
 
 
-def test_variants_name_columns_of_the_flat_table():
+def test_variants_use_columns_of_the_flat_table_and_known_layouts():
     names = set(flat().column_names)
     assert all(set(key) <= names for key in (*LAYOUTS.values(), FILTERED))
     assert all(variant.stored.layout in LAYOUTS for variant in VARIANTS.values())
@@ -148,7 +148,7 @@ def between(column, low, high):
 
 
 US = "UNITED STATES"
-TRUTHS = {
+EXPECTED_SUMS = {
     "Q1.2": (
         lambda: (
             equal("d_yearmonthnum", 199401),
@@ -178,16 +178,19 @@ def sorted_table(tmp_path_factory):
     return load(VARIANTS["sorted"].stored, flat(), tmp_path_factory.mktemp("ssb") / "table", 20_000)
 
 
-@pytest.mark.parametrize("name", TRUTHS)
-def test_query_through_mdt_sums_what_pyarrow_sums(name, sorted_table):
+@pytest.mark.parametrize("name", EXPECTED_SUMS)
+def test_a_query_through_mdt_has_the_sum_that_pyarrow_computes(name, sorted_table):
     query = next(query for query in QUERIES if query.name == name)
-    tests, measure = TRUTHS[name]
-    wanted = flat().filter(reduce(pc.and_, tests()))
-    found = sorted_table.table.scan(where=query.where, columns=query.columns).to_arrow()
-    assert (len(found), query.total(found)) == (len(wanted), pc.sum(measure(wanted)).as_py())
+    conditions, measure = EXPECTED_SUMS[name]
+    expected = flat().filter(reduce(pc.and_, conditions()))
+    selected = sorted_table.table.scan(where=query.where, columns=query.columns).to_arrow()
+    assert (len(selected), query.total(selected)) == (
+        len(expected),
+        pc.sum(measure(expected)).as_py(),
+    )
 
 
-def test_sorted_table_skips_files_of_other_months(sorted_table):
+def test_a_sorted_table_skips_files_of_other_months(sorted_table):
     assert sorted_table.files >= 10
     assert sorted_table.table.scan(where=QUERIES[1].where).explain().files_read <= 2
 
@@ -198,7 +201,7 @@ def test_wrong_rows_fail_the_run():
         check("Q", "stats", [(1, "a")], [(1, "b")])
 
 
-def test_report_holds_every_figure_and_the_geometric_means():
+def test_the_report_has_every_figure_and_the_geometric_means():
     measured = (10, 0.1, 2.0, 5, 5, 1_000_000, 1.5)
     first = Figure("Q1.1", "none", *measured, arrow_seconds=1.0, speed_up={"none": 1.0})
     other = replace(first, variant="stats", seconds=0.5, files=1, speed_up={"none": 4.0})

@@ -1,4 +1,4 @@
-"""The tree keeps the rules of tests/support/tidy.py, and each rule fires on a planted breach."""
+"""The tree follows the rules of tests/support/tidy.py, and each rule reports a planted breach."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ from mdt import late
 
 TEXTS = ("pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", ".ci/run")
 EVERYTHING = tidy.load(ROOT, "mdt", "indexes", "benchmarks", "tests")
-PRODUCT = [one for one in EVERYTHING if one.path.startswith(("mdt/", "indexes/"))]
+PRODUCT = [module for module in EVERYTHING if module.path.startswith(("mdt/", "indexes/"))]
 JAVA = tidy.load(ROOT, "mdt", ends="java")
 
 
@@ -30,7 +30,7 @@ JAVA = tidy.load(ROOT, "mdt", ends="java")
         (tidy.java, JAVA),
     ],
 )
-def test_every_file_keeps(rule, modules):
+def test_every_file_follows_the_rule(rule, modules):
     assert modules
     assert not [breach for module in modules for breach in rule(module)]
 
@@ -47,12 +47,12 @@ def test_no_large_or_stray_file_is_committed():
     assert not [name for name in names if not re.fullmatch(r"[\w./-]+", name)]  # such as ~/data.mdb
 
 
-def test_mdt_and_indexes_are_read_once():
+def test_mdt_and_indexes_have_few_conditional_expressions_and_comprehensions():
     assert not list(tidy.density(PRODUCT))
 
 
-def test_public_methods_say_what_they_do_or_what_their_parent_says():
-    silent = []
+def test_public_methods_have_or_inherit_a_docstring():
+    undocumented = []
     for module in PRODUCT:
         for name, cls in inspect.getmembers(import_module(module.name), inspect.isclass):
             for method, function in vars(cls).items():
@@ -60,8 +60,8 @@ def test_public_methods_say_what_they_do_or_what_their_parent_says():
                 if cls.__module__ != module.name or is_private or not callable(function):
                     continue
                 if not inspect.getdoc(function):
-                    silent.append(f"{module.path}: {name}.{method}")
-    assert not silent
+                    undocumented.append(f"{module.path}: {name}.{method}")
+    assert not undocumented
 
 
 def test_every_package_is_listed_in_pyproject():
@@ -88,12 +88,12 @@ BREACHES = {
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), BREACHES.values(), ids=BREACHES)
-def test_rule_fires_on(rule, path, text):
+def test_a_rule_reports_a_breach(rule, path, text):
     assert list(rule(tidy.Module(path, text)))
 
 
 @pytest.mark.parametrize(("path", "n"), [(CODEC, 40), ("mdt/hudi/avro_schema.py", 30)])
-def test_many_comprehensions_are_found_sooner_in_a_room_that_had_few(path, n):
+def test_fewer_comprehensions_are_allowed_in_folders_that_reached_the_goal(path, n):
     text = "x = 1\n" * (1000 - n) + "x = [y for y in x]\n" * n
     assert list(tidy.density([tidy.Module(path, text), tidy.Module(PUBLISH, "")]))
 
@@ -108,7 +108,7 @@ JAVA_BREACHES = {
 
 
 @pytest.mark.parametrize("text", JAVA_BREACHES.values(), ids=JAVA_BREACHES)
-def test_the_rule_for_java_fires_on(text):
+def test_the_rule_for_java_reports_a_breach(text):
     assert not list(tidy.java(tidy.Module("mdt/A.java", A)))
     assert list(tidy.java(tidy.Module("mdt/A.java", text)))
 
@@ -123,18 +123,18 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), ALLOWED)
-def test_rule_allows(rule, path, text):
+def test_a_rule_allows_text_that_is_no_breach(rule, path, text):
     assert not list(rule(tidy.Module(path, text)))
 
 
-def test_late_modules_are_those_that_type_checkers_see():
+def test_modules_loaded_late_are_those_that_type_checkers_see():
     tree = ast.parse(Path(late.__file__).read_text(encoding="utf-8"))
-    seen = {}
+    imported = {}
     for block in tree.body:
         for node in block.body if isinstance(block, ast.If) else ():
             for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-                seen[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    assert seen == late._MODULES
-    assert {name: getattr(late, name).__name__ for name in seen} == seen
+                imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    assert imported == late._MODULES
+    assert {name: getattr(late, name).__name__ for name in imported} == imported
     with pytest.raises(AttributeError, match="has no attribute 'earlier'"):
         late.earlier  # noqa: B018

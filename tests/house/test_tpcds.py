@@ -1,5 +1,5 @@
-"""TPC-DS's queries are the generator's, answers are compared with duckdb's, and what cannot be had
-is said.
+"""TPC-DS: queries come from the generator, answers are compared with duckdb's, and a missing
+environment is reported.
 """
 
 import json
@@ -24,7 +24,7 @@ TEXT = 'SELECT d_year, sum(d_dom) AS "the sum" FROM date_dim GROUP BY 1;\n'
 
 @pytest.fixture
 def generated(tmp_path):
-    """A folder as the generator leaves it, with one small table and the same query under every
+    """The output folder of the generator, with one small table and the same query for every
     number.
     """
     folder = tmp_path / "made"
@@ -42,7 +42,7 @@ def generated(tmp_path):
     return folder
 
 
-def test_a_part_of_the_99_queries_is_chosen_by_name():
+def test_some_of_the_99_queries_are_available_and_chosen_by_name():
     assert (
         15 <= len(NAMES) <= 25
         and sorted(set(NUMBERS)) == list(NUMBERS)
@@ -53,13 +53,13 @@ def test_a_part_of_the_99_queries_is_chosen_by_name():
         named("Q100")
 
 
-def test_texts_are_those_of_the_generator_in_the_words_of_spark(generated):
+def test_queries_of_the_generator_are_translated_to_the_dialect_of_spark(generated):
     assert spark_text(TEXT) == "SELECT d_year, sum(d_dom) AS `the sum` FROM date_dim GROUP BY 1"
     assert queries(generated) == dict.fromkeys(NAMES, spark_text(TEXT))
     assert answer(generated, NAMES[0]) == [(1998, 5.0), (1999, 4.0)]
 
 
-def test_answers_agree_where_only_the_form_of_numbers_differs():
+def test_answers_agree_if_they_differ_only_in_order_and_in_type_or_rounding_of_numbers():
     day = date(2000, 2, 1)
     assert agree(
         [(None, Decimal("1.50"), "b"), (day, 3, "a")], [(day, 3.0, "a"), (None, 1.50001, "b")]
@@ -76,38 +76,38 @@ def test_answers_agree_where_only_the_form_of_numbers_differs():
         assert not agree(wrong, [(day, 3, "a")])
 
 
-def test_facts_stand_in_the_order_of_their_dates_and_have_as_many_files_as_their_scale_says():
+def test_fact_tables_are_sorted_by_date_and_their_number_of_files_follows_the_scale():
     facts = {name: layout.order for name, layout in tables.LAYOUTS.items() if layout.order}
     assert len(facts) == 6 and all(columns[0].endswith("date_sk") for columns in facts.values())
     assert [tables.LAYOUTS["store_sales"].files_at(scale) for scale in (2, 1, 0.01)] == [64, 32, 8]
 
 
-def test_an_answer_that_is_not_duckdbs_fails_the_run(spark, generated, tmp_path, monkeypatch):
+def test_an_answer_that_differs_from_duckdbs_fails_the_run(spark, generated, tmp_path, monkeypatch):
     layouts = {"date_dim": tables.LAYOUTS["date_dim"]}
     load(
         tmp_path, layouts, lambda name: tables.ordered(generated, name), 0.01, "snappy", dirty=False
     )
     assert pq.read_table(tmp_path / PLAIN / "date_dim")["d_date_sk"].to_pylist() == [1, 2, 3]
-    told = list[str]()
+    progress = list[str]()
     run = Run(
         spark,
         tmp_path,
         list(layouts),
         [Variant(PLAIN, PLAIN), Variant(CLEAN, CLEAN)],
         1,
-        told.append,
+        progress.append,
     )
-    found = list(tpcds(run, NAMES[:2], generated))
-    assert [[figure.variant for figure in figures] for figures in found] == [[PLAIN, CLEAN]] * 2
-    assert told == list(NAMES[:2]) and found[0][1].rows == 2
+    results = list(tpcds(run, NAMES[:2], generated))
+    assert [[figure.variant for figure in figures] for figures in results] == [[PLAIN, CLEAN]] * 2
+    assert progress == list(NAMES[:2]) and results[0][1].rows == 2
     with pytest.raises(
         WrongAnswer, match=f"{NAMES[-1]}: Spark's rows of plain Parquet are not duckdb's"
     ):
         list(tpcds(run, NAMES[-1:], generated))
 
 
-def test_tables_are_generated_once_by_a_python_of_their_own(tmp_path, monkeypatch):
-    asked, script, folder = list[tuple[str, ...]](), tmp_path / "script.py", tmp_path / "made"
+def test_tables_are_generated_once_in_an_environment_of_their_own(tmp_path, monkeypatch):
+    created, script, folder = list[tuple[str, ...]](), tmp_path / "script.py", tmp_path / "made"
     script.write_text(
         "import sys, pathlib\nf = pathlib.Path(sys.argv[1])\nf.mkdir()\n(f /"
         " 'scale').write_text(sys.argv[2])\n"
@@ -115,7 +115,7 @@ def test_tables_are_generated_once_by_a_python_of_their_own(tmp_path, monkeypatc
     monkeypatch.setattr(generate, "__file__", str(script))
 
     def make(python, *requirements):
-        asked.append(requirements)
+        created.append(requirements)
         python.parent.mkdir(parents=True)
         python.symlink_to(sys.executable)
 
@@ -126,10 +126,10 @@ def test_tables_are_generated_once_by_a_python_of_their_own(tmp_path, monkeypatc
     assert (folder / "scale").read_text() == "0.5" and (
         tmp_path / "other" / "scale"
     ).read_text() == "1"
-    assert asked == [tables.REQUIREMENTS]
+    assert created == [tables.REQUIREMENTS]
 
 
-def test_an_environment_that_cannot_be_made_is_told(tmp_path, monkeypatch):
+def test_an_environment_that_cannot_be_created_raises_missing(tmp_path, monkeypatch):
     def make(python, *requirements):
         raise Missing(f"{requirements[0]} cannot be installed")
 

@@ -1,5 +1,5 @@
-"""TPC-H's queries mean what another engine takes them for, tables of both kinds hold the same rows,
-and figures say what was measured.
+"""TPC-H: queries have the same answers in another engine, plain files and tables of mdt have the
+same rows, and reports have the measured figures.
 """
 
 import json
@@ -52,7 +52,7 @@ def has_generator():
         return False
 
 
-generated = pytest.mark.skipif(
+needs_generator = pytest.mark.skipif(
     not has_generator(), reason="tpchgen-cli, of the extra `bench`, is not installed"
 )
 
@@ -80,8 +80,8 @@ def test_the_share_of_q11_and_the_number_of_files_follow_the_scale_factor():
     assert [LAYOUTS["nation"].files_at(scale) for scale in (1, 0.01)] == [1, 1]
 
 
-@generated
-def test_generated_rows_stand_in_order_and_in_files_and_tables_alike(made, tmp_path):
+@needs_generator
+def test_generated_rows_are_sorted_and_equal_in_parquet_files_and_in_tables_of_mdt(made, tmp_path):
     sizes = [len(made[name]) for name in ("orders", "part", "nation")]
     assert sizes == [15_000, 2_000, 25]
     dates = made["lineitem"]["l_shipdate"].to_pylist()
@@ -112,26 +112,31 @@ def loaded(made, tmp_path_factory):
 
 
 def measured(spark, folder, tables, *variants, times=1):
-    """Return a run of variants, given by their names or as they are."""
-    known = [Variant(one, one) if isinstance(one, str) else one for one in variants]
-    return Run(spark, folder, list(tables), known, times, lambda step: None)
+    """Return a run of variants, each given by its name or as a Variant."""
+    chosen_variants = [
+        Variant(variant, variant) if isinstance(variant, str) else variant for variant in variants
+    ]
+    return Run(spark, folder, list(tables), chosen_variants, times, lambda step: None)
 
 
-@generated
-def test_tables_answer_every_query_as_duckdb_does(spark, made, loaded):
+@needs_generator
+def test_queries_on_tables_of_mdt_have_the_answers_of_duckdb(spark, made, loaded):
     run = measured(spark, loaded, LAYOUTS, DIRTY)
     run.open()
-    with duckdb.connect() as other, run.on(run.variants[0]):
+    with duckdb.connect() as connection, run.on(run.variants[0]):
         for name, table in made.items():
-            other.register(name, table)
+            connection.register(name, table)
         for name, text in queries(SCALE).items():
-            expected = sorted((rounded(row) for row in other.sql(text).fetchall()), key=repr)
-            assert sorted(map(rounded, spark.sql(text).collect()), key=repr) == expected, name
+            expected = sorted(
+                (round_numbers(row) for row in connection.sql(text).fetchall()), key=repr
+            )
+            assert sorted(map(round_numbers, spark.sql(text).collect()), key=repr) == expected, name
 
 
-def rounded(row):
-    """Return a row with numbers to four digits: duckdb divides decimals as doubles, Spark to so
-    many places.
+def round_numbers(row):
+    """Return a row with numbers rounded to four digits.
+
+    duckdb divides decimals as doubles, and Spark to a limited number of places.
     """
     return tuple(
         f"{float(value):.4g}" if isinstance(value, (int, float, Decimal)) else value
@@ -139,15 +144,15 @@ def rounded(row):
     )
 
 
-@generated
+@needs_generator
 def test_queries_are_measured_on_every_variant(spark, loaded):
-    dearer = Variant("dirty*", DIRTY, CBO)
-    run = measured(spark, loaded, LAYOUTS, PLAIN, CLEAN, dearer, times=2)
-    found = [figure for figures in tpch(run, ["Q6", "Q14"], SCALE) for figure in figures]
+    with_cbo = Variant("dirty*", DIRTY, CBO)
+    run = measured(spark, loaded, LAYOUTS, PLAIN, CLEAN, with_cbo, times=2)
+    measurements = [figure for figures in tpch(run, ["Q6", "Q14"], SCALE) for figure in figures]
     expected = [(query, name) for query in ("Q6", "Q14") for name in ("plain", "mdt", "dirty*")]
-    assert [(figure.query, figure.variant) for figure in found] == expected
-    for figure in found:
-        assert len(figure.runs) == 2  # of four digits
+    assert [(figure.query, figure.variant) for figure in measurements] == expected
+    for figure in measurements:
+        assert len(figure.runs) == 2  # rounded to four digits
         assert min(figure.runs) - 1e-4 <= figure.seconds <= max(figure.runs) + 1e-4
         assert (figure.times == 1) == (figure.variant == PLAIN) and figure.rows == 1
 
@@ -159,7 +164,7 @@ def events(tmp_path_factory):
     return folder
 
 
-def test_files_that_scans_read_are_counted_for_the_table_of_interest(spark, events):
+def test_files_that_scans_read_are_counted_for_the_table_of_a_column(spark, events):
     run = measured(spark, events, skipping.TABLES, PLAIN, CLEAN, DIRTY)
     run.open()
     total = skipping.files_in(events, CLEAN, "events")
@@ -178,15 +183,17 @@ def test_files_that_scans_read_are_counted_for_the_table_of_interest(spark, even
             assert skipping.files_read(spark, text, column) == files
 
 
-def test_workloads_have_the_same_answers_everywhere_and_say_what_they_read(spark, events):
+def test_workloads_have_the_same_answers_on_every_variant_and_count_the_files_read(spark, events):
     run = measured(spark, events, skipping.TABLES, PLAIN, CLEAN, DIRTY)
     with told(spark, {"spark.sql.codegen.wholeStage": "false"}):
-        found = list(micro(run))
-    assert [figures[0].query for figures in found] == [one.name for one in skipping.WORKLOADS]
-    for figure in (figure for figures in found for figure in figures):
+        results = list(micro(run))
+    assert [figures[0].query for figures in results] == [
+        workload.name for workload in skipping.WORKLOADS
+    ]
+    for figure in (figure for figures in results for figure in figures):
         assert 0 <= figure.files <= figure.files_total
         assert figure.variant != PLAIN or figure.files == figure.files_total
-    assert all(figures[0].rows for figures in found)
+    assert all(figures[0].rows for figures in results)
 
 
 def test_one_place_in_a_hundred_passes_the_filters_of_the_dimension():

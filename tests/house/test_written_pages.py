@@ -1,5 +1,5 @@
-"""ARCHITECTURE.md and CONTRIBUTING.md name what is there, and the flows pass the functions that the
-page says.
+"""Names and paths in ARCHITECTURE.md and CONTRIBUTING.md exist, and each flow calls the functions
+that the page lists.
 """
 
 import inspect
@@ -36,24 +36,24 @@ def text_of(page):
     return (documents.ROOT / page).read_text(encoding="utf-8")
 
 
-def found(name):
-    """Return what a dotted name is.  Raises ImportError or AttributeError where it is nothing."""
+def resolve(name):
+    """Return the object with a dotted name.  Raises ImportError or AttributeError without one."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         with suppress(ModuleNotFoundError):
-            thing = import_module(".".join(parts[:end]))
+            value = import_module(".".join(parts[:end]))
             for part in parts[end:]:
-                thing = inspect.getattr_static(thing, part)
-            return thing
+                value = inspect.getattr_static(value, part)
+            return value
     raise ImportError(name)
 
 
 def missing(text):
-    """Yield the names and paths in code spans of a page that are nothing."""
+    """Yield the names and paths in code spans of a page that do not exist."""
     for span in CODE.findall(text):
         if DOTTED.fullmatch(span) and not PATH.fullmatch(span) and span not in OPTIONS:
             try:
-                found(span)
+                resolve(span)
             except (ImportError, AttributeError):
                 yield span
         elif (
@@ -65,11 +65,11 @@ def missing(text):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_name_and_path_on_the_page_is_there(page):
+def test_every_name_and_path_on_the_page_exists(page):
     assert not list(missing(text_of(page)))
 
 
-def test_what_is_not_there_is_found():
+def test_names_and_paths_that_do_not_exist_are_reported():
     text = (
         "`mdt.plan.planner.plan` `mdt.plan.nothing` `mdt.plan.planner.Nothing.run` `mdt/nowhere.py`"
         " `mdt.compression` `tests/`"
@@ -81,25 +81,25 @@ def test_what_is_not_there_is_found():
     ]
 
 
-def test_the_map_has_every_room():
+def test_the_map_in_the_architecture_page_has_every_module_of_mdt():
     named = {
         span.strip("/")
         for span in CODE.findall(text_of("ARCHITECTURE.md").partition("## Terms")[0])
     }
-    inside = (documents.ROOT / "mdt").iterdir()
-    rooms = {
-        path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()
+    entries = (documents.ROOT / "mdt").iterdir()
+    modules = {
+        path.stem for path in entries if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    rooms -= {"__main__", "__init__"}
-    unnamed = {room for room in rooms if not {f"mdt/{room}", f"mdt/{room}.py"} & named}
-    assert unnamed <= {"create_table"}, "a room that nobody finds on the map"
+    modules -= {"__main__", "__init__"}
+    unnamed = {module for module in modules if not {f"mdt/{module}", f"mdt/{module}.py"} & named}
+    assert unnamed <= {"create_table"}, "modules that are missing on the map"
 
 
 # The flows
 
 
 def flows():
-    """Return the number of each flow -> the functions that its steps name."""
+    """Return the number of each flow -> the functions that its steps list."""
     text = text_of("ARCHITECTURE.md").partition("## Flows")[2].partition("## Invariants")[0]
     sections = re.split(r"^### (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
     return {
@@ -108,41 +108,41 @@ def flows():
             for step in STEP.findall(body)
             for name in CODE.findall(step)
             if DOTTED.fullmatch(name) and not PATH.fullmatch(name)
-            if code_of(found(name)) is not None
+            if code_of(resolve(name)) is not None
         ]
         for number, body in zip(sections[::2], sections[1::2], strict=True)
     }
 
 
-def code_of(thing):
-    """Return the code that runs when a function, method or property is used, None for a class or
-    module.
+def code_of(value):
+    """Return the code object that runs when a function, method or property is used, or None for a
+    class or module.
     """
-    if isinstance(thing, (staticmethod, classmethod)):
-        thing = thing.__func__
-    if isinstance(thing, property):
-        thing = thing.fget
-    if isinstance(thing, cached_property):
-        thing = thing.func
-    return getattr(inspect.unwrap(thing), "__code__", None) if callable(thing) else None
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, cached_property):
+        value = value.func
+    return getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
 
 
 @contextmanager
-def watched():
-    """Collect the code that runs meanwhile, in threads that are started, too."""
+def record_calls():
+    """Collect the code objects that run in the block, including threads that it starts."""
     ran = set()
 
-    def note(frame, event, argument):
+    def record_call(frame, event, argument):
         if event == "call":
             ran.add(frame.f_code)
 
-    before = sys.getprofile()
-    sys.setprofile(note)
-    threading.setprofile(note)
+    old_profile = sys.getprofile()
+    sys.setprofile(record_call)
+    threading.setprofile(record_call)
     try:
         yield ran
     finally:
-        sys.setprofile(before)
+        sys.setprofile(old_profile)
         threading.setprofile(None)
 
 
@@ -151,8 +151,8 @@ def rows(ids, ts):
     return pa.table([*columns, [ts] * len(ids)], ["id", "status", "note", "ts"])
 
 
-def made(storage):
-    """Return a merge-on-read table of a few row groups, with a bitmap and a log file."""
+def make_table(storage):
+    """Return a merge-on-read table with several row groups, a bitmap index and a log file."""
     table = mdt.create(
         storage,
         rows(range(1), 1).schema,
@@ -168,35 +168,35 @@ def made(storage):
 
 
 def conflict(t, monkeypatch):
-    """Another writer changes the same file group once, after this one has claimed its instant."""
+    """Let another writer change the same file group once, after this writer claimed its instant."""
     other, claim = mdt.open(t.storage), transaction.claim_instant
-    left = [rows(range(10, 12), 4)]
+    conflicting_rows = [rows(range(10, 12), 4)]
 
-    def late(*given):
-        claimed = claim(*given)
-        if left:
-            other.upsert(left.pop())
+    def claim_before_conflict(*arguments):
+        claimed = claim(*arguments)
+        if conflicting_rows:
+            other.upsert(conflicting_rows.pop())
         return claimed
 
-    monkeypatch.setattr(transaction, "claim_instant", late)
+    monkeypatch.setattr(transaction, "claim_instant", claim_before_conflict)
     return lambda: t.upsert(rows(range(10, 14), 5))
 
 
 def recovery(t, monkeypatch):
-    """One writer has died before its commit, one after it."""
+    """Let a writer crash after its commit, and another writer before its commit."""
     seq = t.snapshot().seq
     for change in range(1, 40):
-        dying = t.storage.copy()
+        storage = t.storage.copy()
         with suppress(Crash):
-            mdt.open(FaultyStorage(dying, change)).upsert(rows(range(30, 40), 3))
-        if mdt.open(dying).snapshot().seq > seq:
+            mdt.open(FaultyStorage(storage, change)).upsert(rows(range(30, 40), 3))
+        if mdt.open(storage).snapshot().seq > seq:
             break
-    dying.sleep(1)
-    at_once = {"mdt.rollback.after.seconds": 0}
+    storage.sleep(1)
+    options = {"mdt.rollback.after.seconds": 0}
     with suppress(Crash):
-        mdt.open(FaultyStorage(dying, 12), at_once).upsert(rows(range(50, 60), 3))
-    dying.sleep(9999)
-    return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
+        mdt.open(FaultyStorage(storage, 12), options).upsert(rows(range(50, 60), 3))
+    storage.sleep(9999)
+    return lambda: mdt.open(storage).upsert(rows(range(1, 2), 4))
 
 
 def scan(t, monkeypatch):
@@ -211,14 +211,14 @@ RUNS = {
 }
 
 
-def test_every_flow_is_run():
+def test_every_flow_on_the_page_is_run():
     assert set(flows()) == set(RUNS)
 
 
 @pytest.mark.parametrize("number", RUNS)
 def test_a_flow_calls_the_functions_that_the_page_names(number, monkeypatch):
-    named, run = flows()[number], RUNS[number](made(MemoryStorage()), monkeypatch)
-    with watched() as ran:
+    named, run = flows()[number], RUNS[number](make_table(MemoryStorage()), monkeypatch)
+    with record_calls() as ran:
         run()
     assert len(named) >= 4
-    assert [name for name in named if code_of(found(name)) not in ran] == []
+    assert [name for name in named if code_of(resolve(name)) not in ran] == []

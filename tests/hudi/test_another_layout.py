@@ -1,5 +1,5 @@
-"""A layout of other names, bodies and order: what is written or looked for past
-:data:`mdt.hudi.layout.Layout` fails here.
+"""A layout with other file names, contents and order of files. Code that writes or looks for
+instants without :data:`mdt.hudi.layout.Layout` fails here.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
 
 class OtherLayout(Version6):
-    """Instants in a directory of their own under other names, log files under their own instants;
-    announced in one step.
+    """A layout with instants in a separate directory under other names. Log files are named by
+    their own instants, and an action is announced in one step.
     """
 
     version = 9
@@ -51,10 +51,10 @@ class OtherLayout(Version6):
     def instant_at(self, path):
         time, _, rest = path.removeprefix(f"{self.timeline}/").partition("-")
         state, _, action = rest.partition("-")
-        known = (
+        is_instant = (
             path.startswith(self.timeline) and timeline.is_time(time) and action in timeline.ACTIONS
         )
-        return Instant(time, action, state) if known else None
+        return Instant(time, action, state) if is_instant else None
 
     def log_instant(self, base_instant, time):
         return time
@@ -71,9 +71,9 @@ class OtherLayout(Version6):
     def announced(self, time, action, profile=b""):
         return super().announced(time, action, profile)[:1]
 
-    def completed(self, time, completion, action, told, plan):
+    def completed(self, time, completion, action, metadata, plan):
         path = self.completed_path(time, completion, action)
-        return [(path, b"other " + self.completed_body(time, told))]
+        return [(path, b"other " + self.completed_body(time, metadata))]
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +81,8 @@ def _other_layout(monkeypatch):
     monkeypatch.setitem(layout.LAYOUTS, 9, OtherLayout())
 
 
-def filled():
-    """Return a table of the other layout that holds BASE_STATE, the second commit in log files."""
+def base_state_table():
+    """Return a table of the other layout with BASE_STATE. Its second commit is in log files."""
     storage = MemoryStorage()
     make(storage, "MERGE_ON_READ", "record", **{"mdt.table.version": 9})
     mdt.open(storage).upsert(rows(range(6), 1, 1.0))
@@ -90,18 +90,18 @@ def filled():
     return storage
 
 
-def assert_in_place(storage):
-    """Assert that every instant stands where the layout says, and nothing where version 6 has
-    it.
+def assert_files_match_layout(storage):
+    """Assert that instants are in the directory of the layout, and none is where version 6 has
+    them.
     """
     assert_clean(storage)
     assert [info.path for info in storage.list_dir(".hoodie")] == [paths.properties()]
     assert storage.list_dir(OtherLayout.timeline)
 
 
-def test_what_is_written_stands_under_the_names_of_the_layout():
-    storage = filled()
-    assert_in_place(storage)
+def test_commits_deletes_and_compactions_write_the_file_names_of_the_layout():
+    storage = base_state_table()
+    assert_files_match_layout(storage)
     table = mdt.open(storage)
     snapshot = table.snapshot()
     logs = [file for file in snapshot.files.segments(snapshot.live_numbers) if file.kind == LOG]
@@ -109,7 +109,7 @@ def test_what_is_written_stands_under_the_names_of_the_layout():
     assert table.delete(rows((0, 3), 0, 0.0)).deleted == 2
     table.compact()
     assert ours(storage) == deleted(BASE_STATE, (0, 3))
-    assert_in_place(storage)
+    assert_files_match_layout(storage)
 
 
 FLOWS: dict[str, tuple[Any, State]] = {
@@ -123,42 +123,42 @@ FLOWS: dict[str, tuple[Any, State]] = {
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_after_a_crash_at_any_change_readers_see_all_or_nothing(flow):
+def test_readers_see_all_or_nothing_after_a_crash_at_any_storage_change(flow):
     run, after = FLOWS[flow]
-    start = filled()
+    start = base_state_table()
     for where, storage in survivors(start.copy, run):
         count("crash points of another layout")
         before = ours(storage)
         mdt.open(later(storage)).abort()
         assert ours(storage) == before, where
         assert before in (BASE_STATE, after, upserted(BASE_STATE, [0], 3, 3.0)), (
-            f"a mixture {where}"
+            f"a mixed state {where}"
         )
-        assert_in_place(storage)
+        assert_files_match_layout(storage)
 
 
 @pytest.mark.parametrize("action", ["commit", "deltacommit", "clean"])
-def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action):
+def test_a_commit_of_another_writer_is_detected_on_the_timeline_of_the_layout(action):
     path = OtherLayout().path_of(Instant("20990101000000000", action, COMPLETED))
-    storage = filled()
+    storage = base_state_table()
     table = mdt.open(storage)
     storage.create(path, b"other {}")
     for act in (table.snapshot, lambda: mdt.Table(storage).snapshot()):
         refused("another Hudi writer has completed", act, kind=Unsupported)
 
 
-def test_a_commit_record_that_is_gone_is_told_by_its_instant():
-    storage = filled()
+def test_a_missing_commit_record_is_detected_by_its_instant():
+    storage = base_state_table()
     storage.delete(paths.commit(2))
     storage.sleep(LATE_SECONDS_MAX)
-    said = "a commit record is missing: Hudi's timeline has commit 2"
-    refused(said, mdt.open, storage, kind=Missing)
+    message = "a commit record is missing: Hudi's timeline has commit 2"
+    refused(message, mdt.open, storage, kind=Missing)
 
 
-def test_a_table_of_a_version_without_layout_is_refused(monkeypatch):
-    storage = filled()
+def test_a_table_version_without_a_layout_is_refused(monkeypatch):
+    storage = base_state_table()
     monkeypatch.delitem(layout.LAYOUTS, 9)
-    said = "able version 9 is not supported, only 6"
-    refused(said, mdt.open, storage, kind=Unsupported)
+    message = "able version 9 is not supported, only 6"
+    refused(message, mdt.open, storage, kind=Unsupported)
     version = {"mdt.table.version": 9}
-    refused(said, make, MemoryStorage(), "MERGE_ON_READ", "record", kind=Unsupported, **version)
+    refused(message, make, MemoryStorage(), "MERGE_ON_READ", "record", kind=Unsupported, **version)

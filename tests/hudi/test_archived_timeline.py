@@ -1,4 +1,4 @@
-"""Hudi's archive of instants: one Avro block a file, whose records say what the instants said."""
+"""Hudi's archive of instants: one Avro block per file, with a record of each instant's contents."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 
 
-def decoded(data):
-    """Return the records of a file of the archive, by the schema in its header."""
+def decode_archive(data):
+    """Return the records of an archive file, decoded by the schema in its header."""
     (block,) = log_file.parse(data, path="archive")
     assert block.kind == log_file.AVRO and set(block.header) == {log_file.SCHEMA}
     schema = fastavro.parse_schema(json.loads(block.header[log_file.SCHEMA]))
     content = bytes(block.content)
     version, count = int.from_bytes(content[:4], "big"), int.from_bytes(content[4:8], "big")
     assert version == log_file.CONTENT_VERSION
-    found, at = [], 8
+    records, at = [], 8
     for _ in range(count):
         length = int.from_bytes(content[at : at + 4], "big")
         record = BytesIO(content[at + 4 : at + 4 + length])
-        found.append(fastavro.schemaless_reader(record, schema, None))
+        records.append(fastavro.schemaless_reader(record, schema, None))
         at += 4 + length
     assert at == len(content)
-    return found
+    return records
 
 
-def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(
+def test_instants_removed_from_the_timeline_are_archived_with_their_contents(
     monkeypatch,
 ):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
@@ -49,27 +49,29 @@ def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(
     }
     table.clean(retain_commits=2)
     after = {info.path for info in table.storage.list_dir(".hoodie")}
-    left = {path: data for path, data in before.items() if path not in after}
+    removed = {path: data for path, data in before.items() if path not in after}
     completed = sorted(
-        path for path in left if path.endswith((".commit", ".deltacommit", ".replacecommit"))
+        path for path in removed if path.endswith((".commit", ".deltacommit", ".replacecommit"))
     )
     (file,) = table.storage.list_dir(archived_timeline.FOLDER)
-    entries = decoded(table.storage.read(file.path))
+    entries = decode_archive(table.storage.read(file.path))
     assert [f".hoodie/{e['commitTime']}.{e['actionType']}" for e in entries] == completed
     assert len(completed) > 10 and {e["actionState"] for e in entries} == {"COMPLETED"}
     for entry, path in zip(entries, completed, strict=True):
-        told = json.loads(left[path])
+        original = json.loads(removed[path])
         replaces = entry["actionType"] == "replacecommit"
-        said = entry["hoodieReplaceCommitMetadata" if replaces else "hoodieCommitMetadata"]
-        assert isinstance(said, dict)
+        archived = entry["hoodieReplaceCommitMetadata" if replaces else "hoodieCommitMetadata"]
+        assert isinstance(archived, dict)
         for name in ("extraMetadata", "operationType", "partitionToReplaceFileIds"):
-            assert said.get(name) == told.get(name)
-        for partition, stats in told["partitionToWriteStats"].items():
-            for stat, known in zip(stats, said["partitionToWriteStats"][partition], strict=True):
-                assert {name: stat.get(name) for name in known} == known
+            assert archived.get(name) == original.get(name)
+        for partition, stats in original["partitionToWriteStats"].items():
+            for stat, archived_stat in zip(
+                stats, archived["partitionToWriteStats"][partition], strict=True
+            ):
+                assert {name: stat.get(name) for name in archived_stat} == archived_stat
 
 
-def test_an_instant_that_is_no_commit_metadata_is_corrupt():
+def test_archiving_an_instant_with_invalid_commit_metadata_is_corrupt():
     instant = Instant("20240101000000000", "commit", COMPLETED)
     for body in (
         b"",
@@ -93,11 +95,11 @@ def test_an_instant_that_is_no_commit_metadata_is_corrupt():
         assert len(str(error.value)) < 500
 
 
-def test_empty_values_of_other_writers_are_left_out_of_the_archive():
+def test_null_values_of_other_writers_are_left_out_of_the_archive():
     instant = Instant("20240101000000000", "commit", COMPLETED)
     body = b'{"partitionToWriteStats": {"": [{"path": "a", "baseFile": null}]}, "compacted": null,'
     body += b'"operationType": null, "extraMetadata": {"schema": null, "note": "x"}}'
-    [entry] = decoded(archived_timeline.encode([InstantContent(instant, body)]))
+    [entry] = decode_archive(archived_timeline.encode([InstantContent(instant, body)]))
     commit = entry["hoodieCommitMetadata"]
     assert commit["extraMetadata"] == {"note": "x"}
     assert commit["partitionToWriteStats"][""][0]["path"] == "a"

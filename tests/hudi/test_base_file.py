@@ -17,8 +17,8 @@ NAME = base_file.name(FILE_ID, "3-7-1", T)
 
 
 def encode(table, row_group_rows=4, **changes):
-    of_form = changes.keys() & base_file.FileForm.__annotations__.keys()
-    form = {"avro_schema": "{}", **{name: changes.pop(name) for name in of_form}}
+    form_fields = changes.keys() & base_file.FileForm.__annotations__.keys()
+    form = {"avro_schema": "{}", **{name: changes.pop(name) for name in form_fields}}
     data, _ = base_file.encode(
         table, base_file.FileForm(row_group_rows=row_group_rows, **form), **changes
     )
@@ -28,21 +28,21 @@ def encode(table, row_group_rows=4, **changes):
 
 
 def chunks(file):
-    """Return the columns of the first row group by their paths."""
+    """Return the column chunks of the first row group, by path."""
     group = file.metadata.row_group(0)
     columns = (group.column(i) for i in range(group.num_columns))
     return {column.path_in_schema: column for column in columns}
 
 
-def bounded(file):
+def has_bounds(file):
     return {name: column.is_stats_set for name, column in chunks(file).items()}
 
 
-def dictionaries(file):
+def dictionary_columns(file):
     return {name for name, column in chunks(file).items() if "RLE_DICTIONARY" in column.encodings}
 
 
-def test_names_round_trip():
+def test_base_file_names_round_trip():
     assert file_names.parse_base(NAME) == file_names.BaseFileName(FILE_ID, "3-7-1", T)
 
 
@@ -57,7 +57,7 @@ def test_names_round_trip():
         NAME + "\n",
     ],
 )
-def test_foreign_names_are_no_base_files(name):
+def test_other_names_are_not_base_file_names(name):
     assert file_names.parse_base(name) is None
 
 
@@ -65,13 +65,13 @@ def test_foreign_names_are_no_base_files(name):
 def test_file_ids_are_version_4_uuids(random):
     text = base_file.new_file_id(random.hex)
     assert text.endswith("-0")
-    found = uuid.UUID(text[:-2])
-    assert str(found) == text[:-2]
-    assert (found.version, found.variant) == (4, uuid.RFC_4122)
+    parsed = uuid.UUID(text[:-2])
+    assert str(parsed) == text[:-2]
+    assert (parsed.version, parsed.variant) == (4, uuid.RFC_4122)
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), max_size=5))
-def test_meta_columns_say_whence_a_row_comes(keys):
+def test_meta_columns_have_instant_sequence_number_key_partition_and_file_of_each_row(keys):
     n = len(keys)
     columns = base_file.meta_columns(
         n,
@@ -84,11 +84,11 @@ def test_meta_columns_say_whence_a_row_comes(keys):
     table = base_file.with_meta_columns(pa.table({"v": pa.array(range(n))}), columns)
     assert table.column_names == [*avro_schema.META_FIELDS, "v"]
     for i, row in enumerate(table.to_pylist()):
-        told = [T, f"{T}_3_{i}", keys[i], "city=x", NAME, i]
-        assert list(row.values()) == told
+        expected = [T, f"{T}_3_{i}", keys[i], "city=x", NAME, i]
+        assert list(row.values()) == expected
 
 
-def test_parquet_types_are_plain_strings_and_rows_come_back():
+def test_files_have_plain_string_columns_and_rows_round_trip():
     data = pa.table({"id": ["a", "b", "c"], "v": [1, 2, None]})
     meta = base_file.meta_columns(
         3, instant=T, task=0, keys=data["id"].chunk(0), partition="", file_name=NAME
@@ -97,7 +97,7 @@ def test_parquet_types_are_plain_strings_and_rows_come_back():
     assert rows == (2, 1)
     assert file.schema_arrow.remove_metadata() == avro_schema.with_meta(data.schema)
     assert file.read().select(["id", "v"]).to_pylist() == data.to_pylist()
-    assert sorted(dictionaries(file)) == [
+    assert sorted(dictionary_columns(file)) == [
         "_hoodie_commit_time",
         "_hoodie_file_name",
         "_hoodie_partition_path",
@@ -105,14 +105,14 @@ def test_parquet_types_are_plain_strings_and_rows_come_back():
 
 
 @given(st.integers(0, 20), st.integers(1, 7))
-def test_row_groups_are_as_reported(rows, row_group_rows):
+def test_row_groups_have_the_reported_sizes(rows, row_group_rows):
     file, groups = encode(pa.table({"v": pa.array(range(rows), pa.int64())}), row_group_rows)
-    found = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-    assert tuple(found or [0]) == groups
+    row_counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    assert tuple(row_counts or [0]) == groups
     assert sum(groups) == rows
 
 
-def test_the_first_row_group_may_be_empty():
+def test_the_first_part_of_a_file_may_be_empty():
     numbers, sink = pa.table({"v": pa.array(range(10_000), pa.int64())}), pa.BufferOutputStream()
     base_file.encode_parts(
         [numbers[:0], numbers],
@@ -125,10 +125,10 @@ def test_the_first_row_group_may_be_empty():
     assert pq.read_table(pa.BufferReader(sink.getvalue())) == numbers
 
 
-def test_the_footer_holds_what_hudi_looks_for_and_that_of_a_log_block_names_no_keys():
-    def told(**changes):
-        found = encode(pa.table({"v": [1]}), **changes)[0].metadata.metadata
-        return {key.decode(): value.decode() for key, value in found.items()}
+def test_the_footer_has_hudis_metadata_and_key_metadata_if_given():
+    def footer_metadata(**changes):
+        metadata = encode(pa.table({"v": [1]}), **changes)[0].metadata.metadata
+        return {key.decode(): value.decode() for key, value in metadata.items()}
 
     keys = {
         "hoodie_min_record_key": "a",
@@ -136,17 +136,17 @@ def test_the_footer_holds_what_hudi_looks_for_and_that_of_a_log_block_names_no_k
         "org.apache.hudi.bloomfilter": "QUJD",
         "hoodie_bloom_filter_type_code": "SIMPLE",
     }
-    plain = told(avro_schema='{"a":1}')
+    plain = footer_metadata(avro_schema='{"a":1}')
     assert plain == {
         "parquet.avro.schema": '{"a":1}',
         "mdt.digests": plain["mdt.digests"],
         "org.apache.spark.version": "4.0.0",
     }
-    of_keys = {"key_metadata": lambda: ("a", "ü", b"QUJD")}
-    assert told(avro_schema='{"a":1}', **of_keys) == plain | keys
+    options = {"key_metadata": lambda: ("a", "ü", b"QUJD")}
+    assert footer_metadata(avro_schema='{"a":1}', **options) == plain | keys
 
 
-def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have():
+def test_all_columns_except_nested_floats_and_columns_with_nan_have_bounds():
     nested = pa.struct([("x", pa.float32()), ("y", pa.int32())])
     table = pa.table(
         {
@@ -159,9 +159,9 @@ def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have()
             "map": pa.array([[("k", {"x": 1.0, "y": 1})], None], pa.map_(pa.string(), nested)),
         }
     )
-    assert bounded(encode(table.select(["nan"]))[0]) == {"nan": False}
+    assert has_bounds(encode(table.select(["nan"]))[0]) == {"nan": False}
     file, _ = encode(table)
-    assert bounded(file) == {
+    assert has_bounds(file) == {
         "nan": False,
         "clean": True,
         "int": True,
@@ -175,7 +175,7 @@ def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have()
     }
 
 
-def test_dictionaries_are_used_where_values_repeat():
+def test_strings_that_repeat_are_dictionary_encoded():
     n = 3000
     columns = {
         "few": [f"v{i % 7}" for i in range(n)],
@@ -183,18 +183,21 @@ def test_dictionaries_are_used_where_values_repeat():
         "flag": [i % 2 == 0 for i in range(n)],
         "nulls": pa.nulls(n, pa.string()),
     }
-    assert dictionaries(encode(pa.table(columns), n)[0]) == {"few", "nulls"}
+    assert dictionary_columns(encode(pa.table(columns), n)[0]) == {"few", "nulls"}
 
 
 @pytest.mark.parametrize("digits", [1, 9, 18, 38])
-def test_decimals_are_bytes(digits):
-    """Hudi loses the scale of integers where it rewrites a file."""
+def test_decimals_are_stored_as_fixed_length_bytes(digits):
+    """Hudi loses the scale of decimals that are stored as integers when it rewrites a file."""
     file = encode(pa.table({"d": pa.array([1], pa.decimal128(digits, 0))}))[0]
     assert file.schema.column(0).physical_type == "FIXED_LEN_BYTE_ARRAY"
 
 
-def test_stacked_tables_may_hold_meta_columns_in_either_form():
+def test_tables_with_plain_and_dictionary_encoded_meta_columns_can_be_stacked():
     plain = pa.table({"_hoodie_commit_time": ["1"], "v": [1]})
-    coded = pa.table({"_hoodie_commit_time": pa.array(["2"]).dictionary_encode(), "v": [2]})
-    assert base_file.stack([plain, coded]).to_pylist() == [*plain.to_pylist(), *coded.to_pylist()]
-    assert base_file.stack([coded, coded]).schema == coded.schema
+    encoded = pa.table({"_hoodie_commit_time": pa.array(["2"]).dictionary_encode(), "v": [2]})
+    assert base_file.stack([plain, encoded]).to_pylist() == [
+        *plain.to_pylist(),
+        *encoded.to_pylist(),
+    ]
+    assert base_file.stack([encoded, encoded]).schema == encoded.schema

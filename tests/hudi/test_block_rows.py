@@ -1,4 +1,4 @@
-"""Ordering values of deletes as columns of the type of the ordering field."""
+"""Ordering values of deletes, converted to columns with the types of the ordering fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MICROS = int(NOW.timestamp()) * 10**6
 
 
 def ordering_of(ordering, *types):
-    """Return the ordering values of deletes, a tuple for each."""
+    """Return the ordering values of deletes, one tuple per delete."""
     block = deletes(1, {f"k{number}": value for number, value in enumerate(ordering)})
     keys, columns = deleted_rows(log_blocks.parse(block, "x.log")[0], types)
     assert keys.to_pylist() == [f"k{number}" for number in range(len(ordering))]
@@ -49,14 +49,14 @@ def ordering_of(ordering, *types):
         ("TimestampMicrosWrapper", NOW, pa.timestamp("ms", "UTC"), NOW),
     ],
 )
-def test_every_wrapper_is_converted(name, value, type, expected):
-    given = [COMMIT_TIME_DELETE, wrapped(name, value), None]
-    assert ordering_of(given, type) == [(None,), (expected,), (None,)]
+def test_every_avro_wrapper_is_converted_to_the_type_of_the_column(name, value, type, expected):
+    ordering = [COMMIT_TIME_DELETE, wrapped(name, value), None]
+    assert ordering_of(ordering, type) == [(None,), (expected,), (None,)]
     assert ordering_of([wrapped_list(wrapped(name, value))], type) == [(expected,)]
 
 
-def test_lists_have_a_value_for_each_field():
-    given = [
+def test_list_wrappers_have_a_value_for_each_ordering_field():
+    ordering = [
         wrapped_list(wrapped("LongWrapper", 1), wrapped("StringWrapper", "x")),
         COMMIT_TIME_DELETE,
         wrapped_list(wrapped("IntWrapper", 0), None),
@@ -64,9 +64,9 @@ def test_lists_have_a_value_for_each_field():
         wrapped_list(wrapped("LongWrapper", 2), wrapped("IntWrapper", 0)),
     ]
     expected = [(1, "x"), (None, None), (None, None), (None, None), (2, None)]
-    assert ordering_of(given, pa.int64(), pa.string()) == expected
-    assert ordering_of(given[2:3], pa.int32(), pa.string()) == [(0, None)]
-    assert ordering_of(given[:1], pa.int64(), pa.null()) == [(1, None)]
+    assert ordering_of(ordering, pa.int64(), pa.string()) == expected
+    assert ordering_of(ordering[2:3], pa.int32(), pa.string()) == [(0, None)]
+    assert ordering_of(ordering[:1], pa.int64(), pa.null()) == [(1, None)]
 
 
 def test_without_ordering_fields_there_are_no_columns():
@@ -88,7 +88,7 @@ def test_without_ordering_fields_there_are_no_columns():
     ],
     ids=range(7),
 )
-def test_other_ordering_values_are_corrupt(ordering, types):
+def test_ordering_values_that_do_not_fit_the_ordering_fields_are_corrupt(ordering, types):
     with pytest.raises(Corrupt) as caught:
         ordering_of([ordering], *types)
     assert caught.value.path == "x.log"

@@ -33,13 +33,13 @@ V1, V2 = FORMS[6], FORMS[9]
 
 
 def ranges_of(*columns: pa.Array) -> pa.Table:
-    """Return the ranges of files with these values."""
+    """Return the ranges of files with these values, one file per array."""
     stats = column_stats.to_batch([column_stats.summarize(column) for column in columns])
     names = ("min", "max", "values", "nulls", "bytes")
     return pa.table([stats.column(name) for name in names], schema=RANGES)
 
 
-def decoded(value: bytes) -> dict:
+def decode_record(value: bytes) -> dict:
     return fastavro.schemaless_reader(
         BytesIO(value), PARSED, None, return_record_name=True, return_record_name_override=True
     )
@@ -49,19 +49,19 @@ def statistics(form: records.Form1, column: pa.Array) -> dict:
     """Return the statistics of a file with these values."""
     keys = FileKeys.from_files(["city=x"], [NAME])
     [value] = records.entries(form, keys, "c", column.type, ranges_of(column))["value"].to_pylist()
-    return decoded(value)["ColumnStatsMetadata"]
+    return decode_record(value)["ColumnStatsMetadata"]
 
 
 def bounds(
     column: pa.Array, form: records.Form1 = V1
 ) -> tuple[tuple[str, object], tuple[str, object]]:
-    """Return the bounds of a file with these values, each with the name of its record in Avro."""
+    """Return the bounds of a file with these values, each with the name of its Avro record."""
     stats = statistics(form, column)
-    found = []
+    limits = []
     for end in ("minValue", "maxValue"):
         name, bound = stats[end]
-        found.append((name.rpartition(".")[2], bound["value"]))
-    return found[0], found[1]
+        limits.append((name.rpartition(".")[2], bound["value"]))
+    return limits[0], limits[1]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def bounds(
         ),
     ],
 )
-def test_each_type_has_bounds_of_its_own(column, name, low, high):
+def test_bounds_of_each_type_are_stored_in_its_avro_wrapper(column, name, low, high):
     assert bounds(column) == ((name, low), (name, high))
 
 
@@ -113,7 +113,7 @@ TIMES = [datetime(1969, 12, 31, 23, 59, 59, 999000, UTC), datetime(2024, 1, 1, t
     ],
     ids=lambda value: None if isinstance(value, pa.Array) else str(value),
 )
-def test_version_9_has_the_number_of_each_type_with_primitive_bounds(
+def test_version_9_stores_the_type_ordinal_and_primitive_bounds_of_each_type(
     column, number, name, low, high
 ):
     assert bounds(column, V2) == ((name, low), (name, high))
@@ -123,7 +123,7 @@ def test_version_9_has_the_number_of_each_type_with_primitive_bounds(
     assert statistics(V1, column)["valueType"] is None
 
 
-def test_version_9_has_bounds_of_all_decimals():
+def test_version_9_stores_bounds_of_decimals_of_any_precision():
     """The bytes are those that Hudi 1.2 wrote for the same values."""
     column = pa.array([Decimal("0.50"), Decimal("7.25")], pa.decimal128(9, 2))
     assert bounds(column, V2) == (("BytesWrapper", b"2"), ("BytesWrapper", b"\x02\xd5"))
@@ -136,8 +136,8 @@ def test_version_9_has_bounds_of_all_decimals():
     )
 
 
-def test_a_prefix_of_a_text_lies_between_its_bounds():
-    """Hudi 1.2 tests that for ``like 'prefix%'``."""
+def test_every_prefix_of_a_text_lies_between_the_bounds():
+    """Hudi 1.2 compares the prefix of ``like 'prefix%'`` with the bounds to skip files."""
     texts = ["ünder" * 40, "üz", "z" * 100]
     (_, low), (_, high) = bounds(pa.array(texts))
     for text in texts:
@@ -158,7 +158,7 @@ VALUES = {
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("type", VALUES, ids=str)
-def test_our_reader_finds_bounds_that_contain_all_values(type, form):
+def test_bounds_that_are_read_back_contain_all_values(type, form):
     @given(st.lists(st.one_of(st.none(), VALUES[type])))
     def contain(values):
         column = pa.array(values, type)
@@ -176,8 +176,8 @@ def test_our_reader_finds_bounds_that_contain_all_values(type, form):
             return
         kind = stats["valueType"] or {"typeOrdinal": -1, "additionalInfo": ""}
         edges = FileColumn(low, high, 0, len(values), tuple(kind.values())).bounds(type)
-        found = [column_statistics.comparable(scalar) for scalar in present]
-        assert all(edges[0] <= value <= edges[1] for value in found)
+        comparable_values = [column_statistics.comparable(scalar) for scalar in present]
+        assert all(edges[0] <= value <= edges[1] for value in comparable_values)
 
     contain()
 
@@ -185,38 +185,38 @@ def test_our_reader_finds_bounds_that_contain_all_values(type, form):
 def test_keys_are_hashes_of_column_partition_and_name():
     keys = FileKeys.from_files(["city=sao_paulo", ""], [NAME, NAME])
     ranges = pa.table([[None] * 2] * 2 + [[0] * 2] * 3, schema=RANGES)
-    found = records.entries(V1, keys, "driver", pa.int32(), ranges)["key"].to_pylist()
-    assert found[0].startswith(b"AjpJ7N1gBZc=6Hj+sBy+gvM=")
-    assert [len(key) for key in found] == [48, 48]
-    assert records.suffix_of(found[1]) == keys.suffixes[1].as_py()
+    encoded_keys = records.entries(V1, keys, "driver", pa.int32(), ranges)["key"].to_pylist()
+    assert encoded_keys[0].startswith(b"AjpJ7N1gBZc=6Hj+sBy+gvM=")
+    assert [len(key) for key in encoded_keys] == [48, 48]
+    assert records.suffix_of(encoded_keys[1]) == keys.suffixes[1].as_py()
 
 
-def test_xxhash_of_texts_of_each_length_has_the_published_values():
+def test_xxhash64_of_empty_short_and_long_texts_has_the_published_values():
     assert xxhash64(b"", 0) == 0xEF46DB3751D8E999
     assert xxhash64(b"abc", 0) == 0x44BC2CF5AD770999
     assert xxhash64(b"Nobody inspects the spammish repetition", 0) == 0xFBCEA83C8A378BF1
 
 
-def test_the_last_entry_of_a_key_counts_and_deleted_ones_are_left_out():
+def test_merging_keeps_the_last_entry_of_each_key_and_drops_deleted_entries():
     keys = FileKeys.from_files(["", ""], ["a", "b"])
-    one, two = (
+    older, newer = (
         records.entries(V1, keys, "c", pa.int64(), ranges_of(pa.array([n]), pa.array([n])))
         for n in (1, 2)
     )
-    gone = records.deletions(V1, FileKeys.from_files([""], ["b"]), "c")
-    merged = records.merge(map(hfile_entries.sort, ([one], [two], [gone])))
-    assert merged.to_pylist() == two.to_pylist()[:1]
+    deletion = records.deletions(V1, FileKeys.from_files([""], ["b"]), "c")
+    merged = records.merge(map(hfile_entries.sort, ([older], [newer], [deletion])))
+    assert merged.to_pylist() == newer.to_pylist()[:1]
     assert records.name_in(merged["value"][0].as_py()) == "a"
-    [value] = gone["value"].to_pylist()
-    assert decoded(value)["ColumnStatsMetadata"]["isDeleted"]
+    [value] = deletion["value"].to_pylist()
+    assert decode_record(value)["ColumnStatsMetadata"]["isDeleted"]
     [value] = records.deletions(V2, FileKeys.from_files([""], ["b"]), "c")["value"].to_pylist()
-    assert decoded(value)["ColumnStatsMetadata"]["valueType"]["typeOrdinal"] == 1
-    again = records.merge(map(hfile_entries.sort, ([gone], [one])))
-    assert again.to_pylist() == hfile_entries.sort([one]).to_pylist()
+    assert decode_record(value)["ColumnStatsMetadata"]["valueType"]["typeOrdinal"] == 1
+    added_after_deletion = records.merge(map(hfile_entries.sort, ([deletion], [older])))
+    assert added_after_deletion.to_pylist() == hfile_entries.sort([older]).to_pylist()
 
 
 @pytest.mark.parametrize("value", [b"", b"\0"])
-def test_an_entry_that_is_too_short_is_corrupt(value):
+def test_an_entry_that_is_too_short_is_corrupt_when_merged(value):
     columns = [pa.array([data], pa.large_binary()) for data in (b"key", value)]
     entries = pa.record_batch(columns, schema=ENTRIES)
     with pytest.raises(Corrupt, match="cannot be read: it has"):
@@ -224,7 +224,7 @@ def test_an_entry_that_is_too_short_is_corrupt(value):
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\6\0\2\2", b"\0\6\0\2\2\x08ab", b"\xff" * 30])
-def test_an_entry_without_the_name_of_its_file_is_corrupt(value):
+def test_an_entry_without_a_readable_file_name_is_corrupt(value):
     with pytest.raises(Corrupt, match="column statistics cannot be read"):
         records.name_in(value)
 
@@ -247,7 +247,7 @@ def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():
 @pytest.mark.parametrize(
     ("form", "digest"), [(V1, "c1cde6764e63ae62"), (V2, "f864a9fc2a6d6c15")], ids=["V1", "V2"]
 )
-def test_the_bytes_of_a_log_file_stay_the_same(form, digest):
+def test_the_bytes_of_a_log_file_do_not_change(form, digest):
     columns = {"n": pa.array([1, None, 7]), "t": pa.array(["ü", "b"]), "d": pa.array([0.5])}
     keys = FileKeys.from_files(["city=x"], [NAME])
     parts = [

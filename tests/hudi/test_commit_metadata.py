@@ -53,7 +53,7 @@ FILES = st.lists(
 
 
 def encode(files, **changes):
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "schema_json": "{}",
         "operation": "UPSERT",
         "compacted": False,
@@ -62,7 +62,7 @@ def encode(files, **changes):
         **changes,
     }
     return commit_metadata.encode_commit(
-        CommitMetadata(pa.Table.from_pylist(files, schema=WRITTEN), **given)
+        CommitMetadata(pa.Table.from_pylist(files, schema=WRITTEN), **fields)
     )
 
 
@@ -71,22 +71,26 @@ def encode(files, **changes):
     st.booleans(),
     st.dictionaries(st.sampled_from(["mdt.seq", "mdt.txn"]), st.text(max_size=5)),
 )
-def test_every_file_is_told_under_its_partition(files, compacted, extra):
+def test_every_file_has_a_write_stat_under_its_partition(files, compacted, extra):
     data = encode(files, compacted=compacted, extra=extra, replaced={"p": ("f-0", "g-0")})
     value = json.loads(data)
-    told = [stat for stats in value["partitionToWriteStats"].values() for stat in stats]
-    given = sorted(files, key=lambda file: file["partition"])
-    assert [stat["partitionPath"] for stat in told] == [file["partition"] for file in given]
-    assert [stat["path"] for stat in told] == [
-        f"{f['partition']}/{f['name']}".removeprefix("/") for f in given
+    write_stats = [stat for stats in value["partitionToWriteStats"].values() for stat in stats]
+    sorted_files = sorted(files, key=lambda file: file["partition"])
+    assert [stat["partitionPath"] for stat in write_stats] == [
+        file["partition"] for file in sorted_files
+    ]
+    assert [stat["path"] for stat in write_stats] == [
+        f"{f['partition']}/{f['name']}".removeprefix("/") for f in sorted_files
     ]
     for name, column in (
         ("numWrites", "rows"),
         ("prevCommit", "previous_instant"),
         ("fileSizeInBytes", "size"),
     ):
-        assert [stat[name] for stat in told] == [file[column] for file in given]
-    assert ["logFiles" in stat for stat in told] == [file["log_version"] > 0 for file in given]
+        assert [stat[name] for stat in write_stats] == [file[column] for file in sorted_files]
+    assert ["logFiles" in stat for stat in write_stats] == [
+        file["log_version"] > 0 for file in sorted_files
+    ]
     assert (value["operationType"], value["compacted"]) == ("UPSERT", compacted)
     assert value["extraMetadata"] == {"schema": "{}", **extra}
     assert value["partitionToReplaceFileIds"] == {"p": ["f-0", "g-0"]}
@@ -101,34 +105,34 @@ JAVA_FIELDS = """
 """
 
 
-def test_a_base_file_has_the_fields_that_java_writes():
+def test_the_write_stat_of_a_base_file_has_the_fields_that_java_writes():
     value = json.loads(encode([BASE]))["partitionToWriteStats"]["city=x"][0]
     assert sorted(value) == JAVA_FIELDS.split()
     assert value["prevCommit"] == "null"
     assert value["runtimeStats"] == {"totalScanTime": 0, "totalUpsertTime": 0, "totalCreateTime": 0}
 
 
-def test_a_log_file_names_its_slice():
+def test_the_write_stat_of_a_log_file_names_the_files_of_its_slice():
     value = json.loads(encode([LOG]))["partitionToWriteStats"]["city=x"][0]
-    told = [value[name] for name in ("logVersion", "logOffset", "prevCommit", "baseFile")]
-    assert told == [1, 0, "20261121053000001", BASE["name"]]
+    values = [value[name] for name in ("logVersion", "logOffset", "prevCommit", "baseFile")]
+    assert values == [1, 0, "20261121053000001", BASE["name"]]
     assert value["logFiles"] == [LOG["name"]]
 
 
-def test_bytes_do_not_depend_on_the_order_of_partitions():
+def test_bytes_do_not_depend_on_the_order_of_files_or_of_extra_metadata():
     other = {**BASE, "partition": "a"}
     assert encode([BASE, other], extra={"a": "1", "b": "2"}) == encode(
         [other, BASE], extra={"b": "2", "a": "1"}
     )
 
 
-def test_replaced_file_groups_only_stand_in_a_replacecommit():
+def test_replaced_file_groups_are_written_only_if_given_even_if_there_are_none():
     assert b"partitionToReplaceFileIds" not in encode([BASE])
     assert json.loads(encode([], replaced={}))["partitionToReplaceFileIds"] == {}
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b"{'a': 1}"])
-def test_what_is_no_json_is_corrupt(data):
+def test_invalid_json_is_corrupt(data):
     with pytest.raises(Corrupt):
         commit_metadata.decode_extra(data)
 
@@ -136,7 +140,7 @@ def test_what_is_no_json_is_corrupt(data):
 @pytest.mark.parametrize(
     "data", [b"[]", b"null", b"{}", b'{"extraMetadata": 7}', b'{"extraMetadata": {"mdt.seq": 7}}']
 )
-def test_a_commit_of_another_form_has_no_private_texts(data):
+def test_extra_metadata_that_is_missing_or_not_text_is_left_out(data):
     assert commit_metadata.decode_extra(data) == {}
 
 
@@ -152,7 +156,7 @@ def test_a_commit_of_another_form_has_no_private_texts(data):
         ("truncate", "INSERT_OVERWRITE_TABLE"),
     ],
 )
-def test_hudi_is_told_only_words_that_its_enumeration_has(name, word):
+def test_operations_are_mapped_to_members_of_hudis_enumeration(name, word):
     assert commit_metadata.operation_type(name) == word
 
 
@@ -167,11 +171,11 @@ PLAN = [
 ]
 
 
-def test_a_compaction_plan_reads_back_and_is_deterministic():
+def test_a_compaction_plan_round_trips_and_its_bytes_are_deterministic():
     data = compaction_plan.encode(PLAN)
     assert data == compaction_plan.encode(PLAN)
     (plan,) = fastavro.reader(BytesIO(data))
     assert [{key: operation[key] for key in PLAN[0]} for operation in plan["operations"]] == PLAN
     assert (plan["version"], plan["preserveHoodieMetadata"]) == (1, True)
     metrics = [operation["metrics"] for operation in plan["operations"]]
-    assert metrics == [{"TOTAL_LOG_FILES_SIZE": 0}], "without it, Hudi's writers cannot go on"
+    assert metrics == [{"TOTAL_LOG_FILES_SIZE": 0}], "Hudi's writers fail on a plan without metrics"

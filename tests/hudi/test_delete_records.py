@@ -1,4 +1,4 @@
-"""Delete blocks of our writer and of others decode to keys, partitions and ordering values."""
+"""Delete blocks of mdt and of other writers decode to keys, partitions and ordering values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ORDERING = (
 TEXTS = st.none() | st.text(max_size=70)
 
 
-def our_content(keys, partitions="city=x"):
+def delete_block_content(keys, partitions="city=x"):
     if not isinstance(partitions, str):
         partitions = pa.array(partitions, pa.string())
     block = log_file.delete_block(
@@ -59,7 +59,7 @@ def our_content(keys, partitions="city=x"):
 
 
 def unwrapped(ordering):
-    """Return the value that Arrow shows for an ordering value."""
+    """Return the Python value of an ordering value that was converted to Arrow."""
     if ordering is None:
         return None
     name, fields = ordering
@@ -70,29 +70,29 @@ def unwrapped(ordering):
 
 
 @given(KEYS, st.text(max_size=70))
-def test_deletes_of_one_partition_read_back(keys, partition):
-    rows = decode_delete_block(our_content(keys, partition)).to_pylist()
+def test_deletes_of_one_partition_round_trip(keys, partition):
+    rows = decode_delete_block(delete_block_content(keys, partition)).to_pylist()
     ordering = {"value": 0}
     assert rows == [{"key": key, "partition": partition, "ordering": ordering} for key in keys]
 
 
 @given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=8))
-def test_deletes_of_several_partitions_read_back(pairs):
-    content = our_content([key for key, _ in pairs], [place for _, place in pairs])
+def test_deletes_of_several_partitions_round_trip(pairs):
+    content = delete_block_content([key for key, _ in pairs], [partition for _, partition in pairs])
     rows = decode_delete_block(content).to_pylist()
     assert [(row["key"], row["partition"]) for row in rows] == pairs
 
 
 @given(KEYS)
-def test_delete_bytes_are_those_of_an_avro_library(keys):
+def test_delete_blocks_have_the_bytes_that_fastavro_writes(keys):
     record = {"partitionPath": "city=x", "orderingVal": wrapped("IntWrapper", 0)}
-    assert bytes(our_content(keys)) == delete_content(
+    assert bytes(delete_block_content(keys)) == delete_content(
         [{**record, "recordKey": key} for key in keys]
     )
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS, ORDERING), max_size=6))
-def test_deletes_of_other_writers_have_ordering_values(records):
+def test_deletes_of_other_writers_are_decoded_with_their_ordering_values(records):
     content = delete_content(
         [
             {"recordKey": key, "partitionPath": partition, "orderingVal": ordering}
@@ -105,8 +105,8 @@ def test_deletes_of_other_writers_have_ordering_values(records):
 
 
 @given(st.data())
-def test_damaged_delete_content_is_corrupt_or_another_list(data):
-    content = bytearray(our_content(["a", "b" * 80]))
+def test_damaged_delete_content_is_corrupt_or_decodes_to_other_deletes(data):
+    content = bytearray(delete_block_content(["a", "b" * 80]))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -116,7 +116,7 @@ def test_damaged_delete_content_is_corrupt_or_another_list(data):
 
 
 @given(st.data())
-def test_damaged_ordering_values_are_corrupt_or_other_values(data):
+def test_damaged_ordering_values_are_corrupt_or_decode_to_other_values(data):
     ordering = data.draw(ORDERING)
     record = {"recordKey": "a", "partitionPath": None, "orderingVal": ordering}
     content = bytearray(delete_content([record, record]))
@@ -146,6 +146,6 @@ def test_impossible_records_are_corrupt(body):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 7, b"\x00\x00\x00\x02\x00\x00\x00\x01\x00"])
-def test_a_wrong_head_is_corrupt(content):
+def test_a_wrong_version_or_length_is_corrupt(content):
     with pytest.raises(Corrupt, match="version or length"):
         decode_delete_block(content)

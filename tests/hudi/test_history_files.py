@@ -1,4 +1,4 @@
-"""The history of tables of version 9: what is added can be read, also after writers that died."""
+"""The history of version 9 tables: added instants can be read, also after a writer crashed."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def content(number: int) -> InstantContent:
     return InstantContent(instant, f"body {number}".encode(), b"plan" if number % 2 else None)
 
 
-def archived(storage, numbers):
+def archive_of(storage, numbers):
     existing = [info.path for info in storage.list_dir(FOLDER)]
     return V9.archived(existing, storage.read, [content(number) for number in numbers])
 
 
 def add(storage, numbers):
-    """Add instants to the history, as a cleaning does."""
+    """Add instants to the history, as cleaning does."""
     assert hudi_archive.add(storage, V9, [content(number) for number in numbers])
 
 
 def files_of(storage):
-    """Return the valid files of the history."""
+    """Return the valid files of the history and their sizes."""
     number = storage.read(f"{FOLDER}/_version_").decode()
     return manifest_files(storage.read(f"{FOLDER}/manifest_{number}"), "")
 
@@ -53,25 +53,25 @@ def instants_of(storage):
     return pa.concat_tables(tables).to_pylist()
 
 
-def test_instants_are_in_the_history_with_body_plan_and_completion():
+def test_instants_are_in_the_history_with_body_plan_and_completion_time():
     storage = MemoryStorage()
     add(storage, range(3))
     assert instants_of(storage) == [
         {
-            "instantTime": one.instant.time,
-            "completionTime": one.instant.completion,
+            "instantTime": added.instant.time,
+            "completionTime": added.instant.completion,
             "action": "commit",
-            "metadata": one.body,
-            "plan": one.plan,
+            "metadata": added.body,
+            "plan": added.plan,
             "version": 1,
         }
-        for one in map(content, range(3))
+        for added in map(content, range(3))
     ]
     for name, size in files_of(storage).items():
         assert storage.size(f"{FOLDER}/{name}") == size
 
 
-def test_ten_files_of_a_layer_become_one_of_the_next_and_old_manifests_go():
+def test_ten_files_of_a_layer_are_merged_into_the_next_layer_and_old_manifests_are_deleted():
     storage = MemoryStorage()
     for n in range(123):
         add(storage, [n])
@@ -80,8 +80,10 @@ def test_ten_files_of_a_layer_become_one_of_the_next_and_old_manifests_go():
         f"body {n}".encode() for n in range(123)
     ]
     times = [content(n).instant.time for n in (0, 60, 122)]
-    found = completion_times(storage, FOLDER, times)
-    assert found == {content(n).instant.time: content(n).instant.completion for n in (0, 60, 122)}
+    completions = completion_times(storage, FOLDER, times)
+    assert completions == {
+        content(n).instant.time: content(n).instant.completion for n in (0, 60, 122)
+    }
     listed = [info.path.rpartition("/")[2] for info in storage.list_dir(FOLDER)]
     manifests = [name for name in listed if name.startswith("manifest_")]
     assert len(manifests) == history_files.MANIFESTS_KEPT + 1
@@ -89,10 +91,10 @@ def test_ten_files_of_a_layer_become_one_of_the_next_and_old_manifests_go():
 
 
 @pytest.mark.parametrize("done", ["files", "commit", "pointer"])
-def test_instants_that_a_dead_writer_added_are_in_the_history_once(done):
+def test_instants_added_by_a_crashed_writer_are_in_the_history_once(done):
     storage = MemoryStorage()
     add(storage, range(3))
-    archive = archived(storage, range(3, 6))
+    archive = archive_of(storage, range(3, 6))
     for path, data in archive.files:
         storage.replace(path, data)
     if done != "files":
@@ -105,22 +107,22 @@ def test_instants_that_a_dead_writer_added_are_in_the_history_once(done):
     ]
 
 
-def test_files_whose_rows_are_large_are_not_merged_so_that_each_can_be_read(monkeypatch):
+def test_files_with_large_rows_are_not_merged_so_that_they_stay_readable(monkeypatch):
     monkeypatch.setattr(history_files, "HISTORY_BYTES_MAX", 150_000)
     monkeypatch.setattr(history_files, "_MERGED_BYTES_MAX", 75_000)
     monkeypatch.setattr(history_files, "_FILE_BYTES_MAX", 2_000)
     storage, repeats = MemoryStorage(), 20_000
     for n in range(23):
-        one = content(n)
-        body = one.body * (repeats // len(one.body))
-        assert hudi_archive.add(storage, V9, [replace(one, body=body)])
+        added = content(n)
+        body = added.body * (repeats // len(added.body))
+        assert hudi_archive.add(storage, V9, [replace(added, body=body)])
     assert {parse_file(name)[2] for name in files_of(storage)} == {0}
     assert sum(files_of(storage).values()) < 75_000 < 10 * repeats
     add(storage, [22, 23])
     assert len(instants_of(storage)) == 24
 
 
-def test_large_files_stay_and_small_ones_beside_them_are_merged(monkeypatch):
+def test_large_files_are_kept_and_small_files_beside_them_are_merged(monkeypatch):
     monkeypatch.setattr(history_files, "_FILE_BYTES_MAX", 5_000)
     storage = MemoryStorage()
     for n in range(3):
@@ -132,8 +134,8 @@ def test_large_files_stay_and_small_ones_beside_them_are_merged(monkeypatch):
     assert len(instants_of(storage)) == 25
 
 
-class Beside(MemoryStorage):
-    """A storage in which another process adds to the history just before its pointer moves."""
+class ConcurrentHistoryWriter(MemoryStorage):
+    """A storage where another process adds to the history just before the pointer is replaced."""
 
     is_first = True
 
@@ -144,23 +146,23 @@ class Beside(MemoryStorage):
         super().replace(path, data)
 
 
-def test_of_two_processes_the_newest_manifest_is_the_one_that_readers_use():
-    storage = Beside()
+def test_readers_use_the_newest_manifest_after_two_processes_added_instants_at_once():
+    storage = ConcurrentHistoryWriter()
     add(storage, range(3))
     assert storage.read(f"{FOLDER}/_version_") == b"2"
     assert len(instants_of(storage)) == 6
 
 
-def test_a_damaged_file_of_the_history_is_corrupt():
+def test_a_damaged_history_file_is_corrupt():
     storage = MemoryStorage()
     add(storage, range(3))
     (name,) = files_of(storage)
     storage.replace(f"{FOLDER}/{name}", b"PAR1")
     with pytest.raises(Corrupt, match="history file cannot be read"):
-        archived(storage, range(1, 5))
+        archive_of(storage, range(1, 5))
 
 
-def test_log_files_of_archived_commits_are_read_by_all(monkeypatch):
+def test_log_files_of_archived_commits_are_read_by_mdt_and_hudi_rs(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
     with tables_of(9):
         table = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 3})
@@ -174,12 +176,12 @@ def test_log_files_of_archived_commits_are_read_by_all(monkeypatch):
         if n % 10 == 9:
             table.clean(retain_commits=2)
     storage = table.storage
-    old = {row["instantTime"] for row in instants_of(storage)}
-    assert len(old) > 20
+    archived_times = {row["instantTime"] for row in instants_of(storage)}
+    assert len(archived_times) > 20
     on_timeline = {V9.instant_at(info.path).time for info in storage.list_dir(V9.timeline)}
-    assert not old & on_timeline
-    live = {row["name"] for row in table.files().to_pylist()}
-    assert any(time in name for time in old for name in live if ".log." in name)
+    assert not archived_times & on_timeline
+    file_names = {row["name"] for row in table.files().to_pylist()}
+    assert any(time in name for time in archived_times for name in file_names if ".log." in name)
     expected = as_state(table.scan().to_arrow())
     assert expected["k0"] == (2, 2.0) and "k2" not in expected
     assert ours(storage) == expected == theirs(storage)

@@ -22,9 +22,13 @@ PARQUET = b"PAR1 stands for any bytes PAR1"
 
 
 def delete_block(keys, partitions="city=x", positions=None):
-    places = partitions if isinstance(partitions, str) else pa.array(partitions, pa.string())
-    told: dict[str, Any] = {"instant": T2, "avro_schema": "{}", "base_instant": T1}
-    return log_file.delete_block(pa.array(keys, pa.string()), places, positions=positions, **told)
+    partition_values = (
+        partitions if isinstance(partitions, str) else pa.array(partitions, pa.string())
+    )
+    headers: dict[str, Any] = {"instant": T2, "avro_schema": "{}", "base_instant": T1}
+    return log_file.delete_block(
+        pa.array(keys, pa.string()), partition_values, positions=positions, **headers
+    )
 
 
 def data_block(positions=None, content=PARQUET):
@@ -33,22 +37,22 @@ def data_block(positions=None, content=PARQUET):
     )
 
 
-def decoded(positions):
+def decode_bitmap(positions):
     return BitMap64.deserialize(base64.b64decode(positions))
 
 
-def only(data):
+def parse_single_block(data):
     (block,) = log_file.parse(data, path="x.log")
     return block
 
 
-def test_names_round_trip():
+def test_log_file_names_round_trip():
     assert NAME == f".{FILE_ID}_{T1}.log.12_3-7-1"
-    found = file_names.LogFileName(FILE_ID, T1, 12, "3-7-1")
-    assert file_names.parse_log(NAME) == found
-    assert file_names.parse_log(f"{NAME}.cdc") == replace(found, is_cdc=True)
-    old = file_names.parse_log(f".{FILE_ID}_{T1}.log.1")
-    assert old == replace(found, version=1, token="")
+    parsed = file_names.LogFileName(FILE_ID, T1, 12, "3-7-1")
+    assert file_names.parse_log(NAME) == parsed
+    assert file_names.parse_log(f"{NAME}.cdc") == replace(parsed, is_cdc=True)
+    old_format = file_names.parse_log(f".{FILE_ID}_{T1}.log.1")
+    assert old_format == replace(parsed, version=1, token="")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_names_round_trip():
         ".log.1",
     ],
 )
-def test_foreign_names_are_no_log_files(name):
+def test_other_names_are_not_log_file_names(name):
     assert file_names.parse_log(name) is None
 
 
@@ -78,27 +82,29 @@ def test_a_data_block_is_laid_out_byte_for_byte_as_documented():
     assert block[offset : offset + len(PARQUET)] == PARQUET
 
 
-def test_a_data_block_takes_an_arrow_buffer():
+def test_a_data_block_accepts_an_arrow_buffer():
     assert data_block(content=pa.py_buffer(PARQUET)) == data_block()
 
 
-def test_a_parsed_data_block_says_where_its_parquet_stands():
+def test_a_parsed_data_block_has_its_content_headers_and_their_offsets():
     data, offset = data_block(BitMap([0, 2]))
-    found = only(data)
-    assert (found.kind, found.offset, found.length) == (log_file.PARQUET, 0, len(data))
-    assert (found.content_offset, found.content_length, bytes(found.content)) == (
+    block = parse_single_block(data)
+    assert (block.kind, block.offset, block.length) == (log_file.PARQUET, 0, len(data))
+    assert (block.content_offset, block.content_length, bytes(block.content)) == (
         offset,
         len(PARQUET),
         PARQUET,
     )
-    header = dict(found.header)
-    assert set(decoded(header.pop(log_file.POSITIONS))) == {0, 2}
+    header = dict(block.header)
+    assert set(decode_bitmap(header.pop(log_file.POSITIONS))) == {0, 2}
     assert header.pop(log_file.BASE_INSTANT) == T1
     assert header == {log_file.INSTANT_TIME: T2, log_file.SCHEMA: '{"ü":1}'}
-    assert only(data_block()[0]).header == header, "without positions no base instant either"
+    assert parse_single_block(data_block()[0]).header == header, (
+        "a block without positions has no base instant"
+    )
 
 
-def test_blocks_follow_each_other():
+def test_the_blocks_of_a_file_are_parsed_in_order():
     first, second = data_block()[0], delete_block(["a"])
     blocks = log_file.parse(first + second, path="x.log")
     assert [(block.kind, block.offset) for block in blocks] == [
@@ -108,15 +114,15 @@ def test_blocks_follow_each_other():
     assert log_file.parse(b"", path="x.log") == []
 
 
-def test_sliced_keys_are_deleted_as_they_are_and_null_keys_not():
+def test_delete_blocks_accept_sliced_keys_and_refuse_null_keys():
     keys = pa.array(["x", "a" * 100, "b", "y", None])
-    found = decode_delete_block(only(delete_block(keys.slice(1, 2))).content)
-    assert found["key"].to_pylist() == ["a" * 100, "b"]
+    deletes = decode_delete_block(parse_single_block(delete_block(keys.slice(1, 2))).content)
+    assert deletes["key"].to_pylist() == ["a" * 100, "b"]
     with pytest.raises(Invalid):
         delete_block(keys)
 
 
-def test_positions_are_the_text_that_hudi_writes():
+def test_positions_are_encoded_as_the_text_that_hudi_writes():
     text = log_file.encode_positions(BitMap([0, 2]))
     assert (
         base64.b64decode(text).hex()
@@ -125,24 +131,24 @@ def test_positions_are_the_text_that_hudi_writes():
 
 
 @given(st.sets(st.integers(0, 2**34), max_size=50), st.integers(0, 1000))
-def test_positions_read_back(positions, run):
-    given = BitMap64(positions | set(range(run)))
-    assert decoded(log_file.encode_positions(given)) == given
+def test_positions_round_trip(positions, run):
+    bitmap = BitMap64(positions | set(range(run)))
+    assert decode_bitmap(log_file.encode_positions(bitmap)) == bitmap
 
 
 @given(st.sets(st.integers(0, 2**32 - 1), min_size=1, max_size=50), st.integers(0, 1000))
-def test_positions_are_decoded_whatever_their_containers(positions, run):
-    given = BitMap(positions | set(range(run)))
-    assert log_file.decode_positions(log_file.encode_positions(given)) == given
-    as_arrays = struct.pack("<QI", 1, 0) + BitMap(given.to_array(), optimize=False).serialize()
-    assert log_file.decode_positions(base64.b64encode(as_arrays).decode()) == given
+def test_positions_are_decoded_from_any_type_of_container(positions, run):
+    bitmap = BitMap(positions | set(range(run)))
+    assert log_file.decode_positions(log_file.encode_positions(bitmap)) == bitmap
+    as_arrays = struct.pack("<QI", 1, 0) + BitMap(bitmap.to_array(), optimize=False).serialize()
+    assert log_file.decode_positions(base64.b64encode(as_arrays).decode()) == bitmap
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "ü", "AQ==", *(log_file.encode_positions(BitMap64([rows])) for rows in (2**32, 2**40))],
 )
-def test_no_other_text_is_decoded_as_positions(text):
+def test_invalid_texts_and_positions_beyond_32_bits_are_refused(text):
     with pytest.raises(ValueError, match="bitmap|base64|ASCII"):
         log_file.decode_positions(text)
 
@@ -151,7 +157,7 @@ WHOLE = data_block(BitMap([3]))[0] + delete_block(["a", "b"], positions=BitMap([
 FIRST = data_block(BitMap([3]))[0]
 
 
-def test_a_truncated_file_is_corrupt_wherever_it_ends():
+def test_a_file_that_is_truncated_inside_a_block_is_corrupt():
     for cut in range(1, len(WHOLE)):
         if cut == len(FIRST):
             continue
@@ -161,18 +167,18 @@ def test_a_truncated_file_is_corrupt_wherever_it_ends():
         assert 0 <= caught.value.offset <= cut
 
 
-def test_every_flipped_bit_of_a_block_is_corrupt_or_only_changes_texts_and_content():
-    whole = only(FIRST)
+def test_a_block_with_a_flipped_bit_is_corrupt_or_keeps_the_place_of_its_content():
+    original = parse_single_block(FIRST)
     for bit in range(8 * len(FIRST)):
         damaged = bytearray(FIRST)
         damaged[bit // 8] ^= 1 << bit % 8
         try:
-            found = only(bytes(damaged))
+            parsed = parse_single_block(bytes(damaged))
         except Corrupt:
             continue
-        assert (found.content_offset, found.content_length) == (
-            whole.content_offset,
-            whole.content_length,
+        assert (parsed.content_offset, parsed.content_length) == (
+            original.content_offset,
+            original.content_length,
         )
 
 
@@ -182,7 +188,7 @@ def test_impossible_block_sizes_are_corrupt(size):
         log_file.parse(b"#HUDI#" + struct.pack(">q", size) + FIRST[14:], path="x.log")
 
 
-def test_garbage_between_blocks_is_corrupt_where_it_stands():
+def test_garbage_between_blocks_is_corrupt_at_its_offset():
     with pytest.raises(Corrupt) as caught:
         log_file.parse(FIRST + b"garbage" + FIRST, path="x.log")
     assert len(FIRST) <= caught.value.offset <= len(FIRST) + 6

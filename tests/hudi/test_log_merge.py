@@ -1,4 +1,4 @@
-"""Live rows found by sorting are those that a fold over the rows finds, as Hudi does it."""
+"""Live rows found by sorting equal those of a fold over the rows, which is how Hudi merges."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,10 @@ ROW, RECORD, MARK = "row", "delete record", "marked row"
 
 
 def has_none(ordering, kind, is_int=False):
-    """Whether an event has no ordering value: a row or delete with null in a single field, for
-    which 0 stands in integers of 32 bits, and a delete record without values of several fields.
+    """Return True if an event has no ordering value.
+
+    With a single ordering field, that is an event with null. Among 32-bit integers, it is a delete
+    with null or 0 instead. With several fields, it is a delete record with nulls only.
     """
     if len(ordering) == 1:
         return kind != ROW and not ordering[0] if is_int else ordering[0] is None
@@ -24,7 +26,7 @@ def has_none(ordering, kind, is_int=False):
 
 
 def newer_wins(old, new, *, old_kind=ROW, new_kind=ROW, is_int=False):
-    """Whether an event with the ordering values ``new`` replaces an older one."""
+    """Return True if an event with the ordering values ``new`` replaces an older event."""
     if has_none(old, old_kind, is_int) or has_none(new, new_kind, is_int):
         return True
     null = 0 if is_int else -9
@@ -33,8 +35,8 @@ def newer_wins(old, new, *, old_kind=ROW, new_kind=ROW, is_int=False):
     ]
 
 
-def folded(base, log, is_int):
-    """Numbers of the live rows of the base file and of the log."""
+def fold(base, log, is_int):
+    """Return the numbers of the live rows in the base file and in the log."""
     state = {}
     for number, (key, ordering, kind) in enumerate(log):
         _, old, old_kind = state.get(key, (0, (), ROW))
@@ -77,19 +79,19 @@ def slices(draw):
 
 @pytest.mark.parametrize("type", [pa.int64(), pa.int32()])
 @given(case=slices())
-def test_live_rows_are_those_of_a_fold(type, case):
+def test_live_rows_equal_those_of_a_row_by_row_fold(type, case):
     base, log, fields = case
-    found = live_rows(events(base, fields, type), events(log, fields, type))
-    live = tuple(set(np.flatnonzero(live).tolist()) for live in found)
-    assert live == folded(base, log, pa.types.is_int32(type))
+    masks = live_rows(events(base, fields, type), events(log, fields, type))
+    numbers = tuple(set(np.flatnonzero(numbers).tolist()) for numbers in masks)
+    assert numbers == fold(base, log, pa.types.is_int32(type))
 
 
-def test_a_commit_time_delete_ends_older_rows_of_the_log_and_not_a_newer_base_row():
+def test_a_commit_time_delete_drops_older_log_rows_and_not_the_base_row_if_a_late_row_follows():
     base = [("a", (9,), ROW), ("b", (9,), ROW), ("c", (9,), ROW)]
     log = [
         ("a", (20,), ROW),
         ("a", (None,), RECORD),
-        ("a", (1,), ROW),  # wins in the log, is older than the base row
+        ("a", (1,), ROW),  # wins in the log, but is older than the base row
         ("b", (None,), RECORD),
         ("c", (8,), RECORD),
     ]
@@ -113,25 +115,30 @@ def test_a_delete_after_a_commit_time_delete_changes_nothing():
 
 def test_a_marked_delete_replaces_a_commit_time_delete():
     base = events([("a", (9,), ROW), ("b", (9,), ROW)], 1)
-    ends = [("a", (None,), RECORD), ("a", (5,), MARK), ("b", (None,), RECORD), ("b", (10,), MARK)]
-    assert live_rows(base, events(ends, 1))[0].tolist() == [True, False]
+    deletes = [
+        ("a", (None,), RECORD),
+        ("a", (5,), MARK),
+        ("b", (None,), RECORD),
+        ("b", (10,), MARK),
+    ]
+    assert live_rows(base, events(deletes, 1))[0].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("type", [pa.int32(), pa.int64()])
-def test_a_marked_delete_with_nulls_in_several_fields_is_late(type):
+def test_a_marked_delete_with_nulls_in_several_ordering_fields_loses_to_the_base_row(type):
     base = events([("a", (5, 5), ROW), ("b", (5, 5), ROW)], 2, type)
-    ends = events([("a", (None, None), MARK), ("b", (None, None), RECORD)], 2, type)
-    assert live_rows(base, ends)[0].tolist() == [True, False]
+    deletes = events([("a", (None, None), MARK), ("b", (None, None), RECORD)], 2, type)
+    assert live_rows(base, deletes)[0].tolist() == [True, False]
 
 
-def test_a_repeated_key_of_the_base_file_meets_the_log_once():
+def test_only_one_of_the_base_rows_with_the_same_key_is_merged_with_the_log():
     base_live, log_live = live_rows(
         events([("a", (1,), ROW), ("a", (1,), ROW)], 1), events([("a", (2,), ROW)], 1)
     )
     assert (base_live.tolist(), log_live.tolist()) == ([False, True], [True])
 
 
-def test_not_a_number_is_larger_than_all_numbers_and_equal_to_itself():
+def test_nan_is_larger_than_all_numbers_and_equal_to_itself():
     base = [("a", (1.0,), ROW), ("b", (float("nan"),), ROW), ("c", (float("nan"),), ROW)]
     log = [("a", (float("nan"),), ROW), ("b", (5.0,), ROW), ("c", (float("nan"),), ROW)]
     base_live, log_live = live_rows(events(base, 1, pa.float64()), events(log, 1, pa.float64()))
@@ -139,7 +146,7 @@ def test_not_a_number_is_larger_than_all_numbers_and_equal_to_itself():
     assert log_live.tolist() == [True, False, True]
 
 
-def test_minus_zero_is_below_zero():
+def test_negative_zero_is_smaller_than_positive_zero():
     base_live, log_live = live_rows(
         events([("a", (0.0,), ROW), ("b", (-0.0,), ROW)], 1, pa.float32()),
         events([("a", (-0.0,), ROW), ("b", (0.0,), ROW)], 1, pa.float32()),
@@ -148,17 +155,19 @@ def test_minus_zero_is_below_zero():
 
 
 @pytest.mark.parametrize("type", [pa.int32(), pa.date32()])
-def test_null_is_zero_where_hudi_can_compare_it(type):
+def test_null_equals_zero_in_ordering_fields_of_32_bit_integers_and_dates(type):
     base = [("a", (5,), ROW), ("b", (None,), ROW), ("c", (-5,), ROW), ("d", (None,), ROW)]
     log = [("a", (None,), ROW), ("b", (-5,), ROW), ("c", (None,), ROW), ("d", (5,), ROW)]
     base_live, log_live = live_rows(events(base, 1, type), events(log, 1, type))
     assert base_live.tolist() == [True, True, False, False]
     assert log_live.tolist() == [False, False, True, True]
-    ends = events([(key, (None,), RECORD) for key in "abcd"], 1, type)
-    assert not live_rows(events(base, 1, type), ends)[0].any(), "a delete without a value"
+    deletes = events([(key, (None,), RECORD) for key in "abcd"], 1, type)
+    assert not live_rows(events(base, 1, type), deletes)[0].any(), (
+        "a delete without an ordering value"
+    )
 
 
-def test_a_null_in_a_further_field_matters_only_where_the_first_ones_are_equal():
+def test_a_null_in_a_later_ordering_field_has_no_effect_if_earlier_fields_differ():
     base = [(key, (5, 1), ROW) for key in "abc"]
     log = [("a", (3, None), ROW), ("b", (6, None), ROW), ("c", (4, None), RECORD)]
     base_live, log_live = live_rows(events(base, 2), events(log, 2))

@@ -1,4 +1,4 @@
-"""A metadata table that is out of step with the timeline, or damaged, is noticed."""
+"""A metadata table that is out of step with the timeline, or damaged, is detected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def timeline(version: int, *names: str) -> Timeline:
     return timeline_of(file for file in files if file is not None)
 
 
-def initial(table: MetadataTable, number: int) -> None:
+def add_initialization(table: MetadataTable, number: int) -> None:
     """Add an instant that initialized partitions after instant ``number``."""
     if table.version < 8:
         table.create(f".hoodie/{INITIAL}10.deltacommit", b"{}")
@@ -39,7 +39,7 @@ def initial(table: MetadataTable, number: int) -> None:
         table.create(f".hoodie/timeline/{INITIAL}_{time(number)}.deltacommit", b"{}")
 
 
-def missing(table: MetadataTable, *names: str) -> list[str]:
+def missing_in(table: MetadataTable, *names: str) -> list[str]:
     metadata = load_metadata_table(table.storage)
     assert metadata is not None
     return metadata.missing_instants(timeline(table.version, *names))
@@ -52,39 +52,41 @@ def missing(table: MetadataTable, *names: str) -> list[str]:
         (6, "rollback"),
     ],
 )
-def test_each_instant_that_changes_files_must_be_there(version, action):
+def test_instants_that_change_files_are_missing_until_the_metadata_table_has_them(version, action):
     table = MetadataTable(MemoryStorage(), version)
     table.commit(1)
     table.commit(3)
     names = [f"{time(1)}.commit", f"{time(2)}.{action}", f"{time(3)}.commit"]
-    assert missing(table, *names) == [time(2)]
+    assert missing_in(table, *names) == [time(2)]
     table.commit(2)
-    assert missing(table, *names) == []
+    assert missing_in(table, *names) == []
 
 
 @VERSIONS
-def test_other_instants_are_not_expected(version):
+def test_archived_and_pending_instants_and_savepoints_are_not_expected(version):
     table = MetadataTable(MemoryStorage(), version)
     table.commit(2)
     names = [f"{time(1)}.commit", f"{time(3)}.savepoint", f"{time(4)}.deltacommit.inflight"]
-    assert missing(table, *names) == [], "one is archived there, a savepoint, one is pending"
+    assert missing_in(table, *names) == [], (
+        "the first is archived in the metadata table, then a savepoint and a pending instant"
+    )
 
 
 @VERSIONS
 def test_instants_before_the_initialization_are_not_expected(version):
     table = MetadataTable(MemoryStorage(), version)
-    initial(table, 3)
-    assert missing(table, f"{time(5)}.commit") == [time(5)]
+    add_initialization(table, 3)
+    assert missing_in(table, f"{time(5)}.commit") == [time(5)]
     table.commit(4)
     names = [f"{time(2)}.commit", f"{time(4)}.commit"]
-    assert missing(table, *names) == []
-    assert missing(table, *names, f"{time(5)}.commit") == [time(5)]
+    assert missing_in(table, *names) == []
+    assert missing_in(table, *names, f"{time(5)}.commit") == [time(5)]
 
 
 @VERSIONS
-def test_commits_that_the_table_does_not_have_are_unknown(version):
+def test_instants_that_the_data_timeline_lacks_are_unknown(version):
     table = MetadataTable(MemoryStorage(), version)
-    initial(table, 1)
+    add_initialization(table, 1)
     for number in (1, 2, 3):
         table.commit(number)
     metadata = load_metadata_table(table.storage)
@@ -94,7 +96,7 @@ def test_commits_that_the_table_does_not_have_are_unknown(version):
     assert metadata.unknown_instants(timeline(version, *names, pending)) == []
 
 
-def opened(table: MetadataTable, *names: str) -> IndexPartition:
+def open_partition(table: MetadataTable, *names: str) -> IndexPartition:
     metadata = load_metadata_table(table.storage)
     data = timeline(table.version, *names)
     return IndexPartition(table.storage, metadata, data, "files")
@@ -111,38 +113,38 @@ NAMES = [f"{time(number)}.deltacommit" for number in (1, 2, 3)]
         (block(9, b""), "unknown instant"),
     ),
 )
-def test_indexes_do_not_skip_blocks(content, message):
+def test_torn_blocks_and_blocks_of_unknown_instants_in_an_index_are_corrupt(content, message):
     table = MetadataTable(MemoryStorage())
     table.base(1, records_file(listing({"p": {"a": 1}})))
     table.log(2, content)
     with pytest.raises(Corrupt, match=message):
-        opened(table, *NAMES).group("files", 0)
+        open_partition(table, *NAMES).group("files", 0)
 
 
-def test_a_base_file_that_may_contain_a_pending_write_is_not_used():
+def test_a_base_file_that_may_contain_a_pending_write_is_corrupt():
     table = MetadataTable(MemoryStorage())
     table.commit(2)
     table.base(3, records_file(listing({"p": {"a": 1}})))
     pending = f"{time(2)}.%s.inflight"
     for action in ("deltacommit", "clustering"):
-        partition = opened(table, f"{time(1)}.deltacommit", pending % action)
+        partition = open_partition(table, f"{time(1)}.deltacommit", pending % action)
         with pytest.raises(Corrupt, match="pending instant"):
             partition.group("files", 0)
-    opened(table, f"{time(1)}.deltacommit", pending % "compaction").group("files", 0)
+    open_partition(table, f"{time(1)}.deltacommit", pending % "compaction").group("files", 0)
 
 
-def test_a_missing_file_group_is_noticed():
+def test_a_missing_file_group_is_detected():
     table = MetadataTable(MemoryStorage())
     table.base(1, records_file({}))
     path = f"files/{FILE_ID}_1-2-3_{time(1)}.hfile"
-    for number, is_whole in ((2, False), (1, True)):
+    for number, is_complete in ((2, False), (1, True)):
         other = path.replace("-0000-", f"-000{number}-")
         table.create(other, records_file({}))
-        if is_whole:
-            assert opened(table, *NAMES).size("files") == 3
+        if is_complete:
+            assert open_partition(table, *NAMES).size("files") == 3
         else:
             with pytest.raises(Corrupt, match="a file group of 'files' is missing"):
-                opened(table, *NAMES)
+                open_partition(table, *NAMES)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_a_missing_file_group_is_noticed():
         b'{"indexDefinitions": {"secondary_index_a": {"sourceFields": [1]}}}',
     ),
 )
-def test_damaged_definitions_of_indexes_are_not_used(text):
+def test_key_indexes_with_damaged_definitions_are_not_used(text):
     stored = {"hoodie.table.metadata.partitions": "files,record_index,secondary_index_a"}
     table = ForeignTable({"id": "string"}, stored)
     table.base(1, [{"id": "a"}])
@@ -163,7 +165,7 @@ def test_damaged_definitions_of_indexes_are_not_used(text):
     assert load_key_indexes(table.storage) is None
 
 
-def test_version_6_tells_by_digits_until_when_files_are_contained():
+def test_in_version_6_appended_digits_mark_an_instant_that_listed_all_files():
     table = MetadataTable(MemoryStorage(), 6)
     stat = {"path": "files/f", "fileId": "f", "fileSizeInBytes": 1, "numWrites": 1}
     for number, digits, partition in (
@@ -179,7 +181,7 @@ def test_version_6_tells_by_digits_until_when_files_are_contained():
     assert metadata.missing_instants(data) == [time(9)]
 
 
-def test_files_may_be_listed_again_under_a_new_initial_instant():
+def test_instants_before_a_newer_listing_of_all_files_are_missing_but_not_lost():
     table = MetadataTable(MemoryStorage(), 9)
     stat = {"path": "files/f", "fileId": "f", "fileSizeInBytes": 1, "numWrites": 1}
     for number, partition in ((1, "files"), (5, "files"), (7, "column_stats")):
@@ -194,21 +196,21 @@ def test_files_may_be_listed_again_under_a_new_initial_instant():
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_rollback_is_missing_only_if_the_metadata_table_has_the_write(version):
-    """Hudi does not tell it of the rollback of a write that died before it reached it."""
+    """Hudi does not record the rollback of a write that crashed before it reached the table."""
     table = MetadataTable(MemoryStorage(), version)
-    initial(table, 1)
+    add_initialization(table, 1)
     table.commit(3)
     instants = (f"{time(3)}.deltacommit", f"{time(7)}.rollback")
-    assert missing(table, *instants) == []
+    assert missing_in(table, *instants) == []
     table.commit(5)
-    assert missing(table, *instants) == [time(7)]
-    assert missing(table, f"{time(5)}.deltacommit", *instants) == []
+    assert missing_in(table, *instants) == [time(7)]
+    assert missing_in(table, f"{time(5)}.deltacommit", *instants) == []
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_restore_has_instants_of_its_own_in_the_metadata_table(version):
+def test_instants_added_by_a_restore_are_known_once_the_metadata_table_has_the_restore(version):
     table = MetadataTable(MemoryStorage(), version)
-    initial(table, 1)
+    add_initialization(table, 1)
     table.commit(3)
     added = time(8) + ("003" if version == 6 else "")
     name = f"{added}.deltacommit"
@@ -228,5 +230,5 @@ def test_a_restore_has_instants_of_its_own_in_the_metadata_table(version):
     table.commit(6, "restore")
     metadata = load_metadata_table(table.storage)
     assert metadata.missing_instants(data) == metadata.unknown_instants(data) == []
-    table.commit(12)  # it began after the timeline was loaded
+    table.commit(12)  # an instant that began after the timeline was loaded
     assert load_metadata_table(table.storage).unknown_instants(data) == [time(12)]

@@ -1,4 +1,4 @@
-"""Rows made of several rows are those of a fold over the rows, as Hudi does it."""
+"""Rows merged from several partial rows equal those of a fold over the rows, as Hudi merges."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +11,8 @@ from mdt.hudi.partial_merge import stack_rows
 COLUMNS = "xyz"
 
 
-def merged(high, low):
-    """Return the row ``high``, filled with the values of ``low``."""
+def fill(high, low):
+    """Return the row ``high``, with missing values filled from ``low``."""
     return {**low, **high}
 
 
@@ -20,8 +20,8 @@ def kind(row):
     return RECORD if row is None else ROW
 
 
-def folded(base, log):
-    """Return the live rows of events (key, ordering, row), where the row of a delete is None."""
+def fold(base, log):
+    """Return the live rows of events (key, ordering, row). The row of a delete is None."""
     state = {}
     for key, ordering, row in log:
         if key not in state:
@@ -32,9 +32,9 @@ def folded(base, log):
             continue
         is_overlay = row is not None and old is not None
         if newer_wins(old_ordering, ordering, old_kind=kind(old), new_kind=kind(row)):
-            state[key] = ordering, merged(row, old) if is_overlay else row
+            state[key] = ordering, fill(row, old) if is_overlay else row
         elif is_overlay:
-            state[key] = old_ordering, merged(old, row)
+            state[key] = old_ordering, fill(old, row)
     live = []
     for key, ordering, row in base:
         if key in state:
@@ -43,7 +43,7 @@ def folded(base, log):
             if new is None:
                 row = None if wins else row
             else:
-                row = merged(new, row) if wins else merged(row, new)
+                row = fill(new, row) if wins else fill(row, new)
         live.append(row)
     live += [row for _, row in state.values()]
     return [row for row in live if row is not None]
@@ -66,7 +66,7 @@ def as_events(rows, fields):
 
 
 @given(slices())
-def test_stacked_rows_are_those_of_a_fold(case):
+def test_stacked_rows_equal_those_of_a_row_by_row_fold(case):
     base, log, fields = case
     stacks = stack_rows(as_events(base, fields), as_events(log, fields))
     sources = [row for _, _, row in (*base, *log)]
@@ -82,16 +82,16 @@ def test_stacked_rows_are_those_of_a_fold(case):
     def order(row):
         return sorted(row.items())
 
-    assert sorted(rows, key=order) == sorted(folded(base, log), key=order)
+    assert sorted(rows, key=order) == sorted(fold(base, log), key=order)
 
 
-def test_a_repeated_key_of_the_base_file_meets_the_log_once():
+def test_only_one_of_the_base_rows_with_the_same_key_is_merged_with_the_log():
     base = events([("a", (1,), ROW), ("a", (1,), ROW)], 1)
     stacks = stack_rows(base, events([("a", (2,), ROW)], 1))
     assert (stacks.rows.tolist(), stacks.starts.tolist()) == ([2, 0, 1], [0, 2])
 
 
-def test_deletes_may_leave_nothing():
+def test_deletes_may_leave_no_rows():
     base = events([("a", (1,), ROW)], 1)
     stacks = stack_rows(base, events([("a", (2,), RECORD)], 1))
     assert len(stacks.rows) == len(stacks.starts) == 0

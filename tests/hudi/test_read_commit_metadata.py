@@ -1,4 +1,4 @@
-"""The content of completed writes of any writer, as JSON and as Avro."""
+"""Metadata of completed writes by any writer, as JSON and as Avro."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def as_avro(value: dict[str, Any], string: Any) -> bytes:
     return out.getvalue()
 
 
-def test_json_of_version_6_is_read():
+def test_json_metadata_of_version_6_is_read():
     assert decode(as_json(), "p") == EXPECTED
 
 
 @pytest.mark.parametrize("string", ["string", {"type": "string", "avro.java.string": "String"}])
-def test_avro_of_versions_8_and_9_is_read(string):
+def test_avro_metadata_of_versions_8_and_9_is_read(string):
     assert decode(as_avro(CONTENT, string), "p") == EXPECTED
 
 
-def test_commits_of_this_package_are_read():
+def test_metadata_written_by_mdt_is_read():
     rows = {name: [None] for name in written.WRITTEN.names}
     rows |= {"partition": ["a"], "file_id": ["f-0"], "name": [BASE], "log_version": [0]}
     rows |= {"size": [5], "rows": [4], "inserts": [3], "updates": [2], "deletes": [1]}
@@ -147,14 +147,14 @@ def test_missing_and_null_fields_are_empty():
     ],
     ids=range(27),
 )
-def test_damaged_content_is_corrupt_and_names_the_object(data):
+def test_damaged_metadata_is_corrupt_and_the_error_names_the_object(data):
     with pytest.raises(Corrupt) as caught:
         decode(data, "t/1.commit")
     assert caught.value.path == "t/1.commit"
 
 
 @given(st.data())
-def test_flipped_bytes_are_read_or_corrupt(data):
+def test_metadata_with_a_flipped_byte_is_read_or_corrupt(data):
     stored = bytearray(data.draw(st.sampled_from([as_json(), as_avro(CONTENT, "string")])))
     stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
     try:

@@ -1,4 +1,4 @@
-"""The history of archived instants of versions 8 and 9: what is read, and damage."""
+"""Completion times in the history of archived instants of versions 8 and 9, and damaged files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ def time(number: int) -> str:
 
 
 def history_file(times: Mapping[str, str], **changes: Any) -> bytes:
-    """Return a file of the history: instant -> completion time."""
+    """Return a history file.
+
+    Args:
+        times: Instant -> completion time.
+        changes: Columns that replace others.
+    """
     columns = {
         "instantTime": list(times),
         "completionTime": list(times.values()),
@@ -39,7 +44,7 @@ def history_file(times: Mapping[str, str], **changes: Any) -> bytes:
     return out.getvalue()
 
 
-def stored(files: Mapping[str, bytes], version: str = "1", **more: bytes) -> MemoryStorage:
+def history_storage(files: Mapping[str, bytes], version: str = "1", **more: bytes) -> MemoryStorage:
     """Return a storage with a history of ``files`` and one manifest."""
     storage = MemoryStorage()
     listed = [{"fileName": name, "fileLen": len(data)} for name, data in files.items()]
@@ -57,44 +62,48 @@ def name(first: int, last: int, layer: int = 0) -> str:
     return f"{time(first)}_{time(last)}_{layer}.parquet"
 
 
-ONE = {name(1, 3): history_file({time(1): time(2), time(3): time(9)})}
+FILE = {name(1, 3): history_file({time(1): time(2), time(3): time(9)})}
 
 
-def test_completion_times_of_the_wanted_instants_are_read():
-    storage = stored({**ONE, name(4, 6): history_file({time(4): time(5), time(6): time(7)})})
-    wanted = [time(3), time(4), time(5), time(99)]
-    assert completion_times(storage, FOLDER, wanted) == {time(3): time(9), time(4): time(5)}
+def test_completion_times_of_the_requested_instants_are_read():
+    storage = history_storage(
+        {**FILE, name(4, 6): history_file({time(4): time(5), time(6): time(7)})}
+    )
+    instants = [time(3), time(4), time(5), time(99)]
+    assert completion_times(storage, FOLDER, instants) == {time(3): time(9), time(4): time(5)}
 
 
 def test_a_table_without_history_has_no_completion_times():
     assert completion_times(MemoryStorage(), FOLDER, [time(1)]) == {}
 
 
-def test_without_wanted_instants_nothing_is_read():
-    assert completion_times(stored({name(1, 3): b"damaged"}), FOLDER, []) == {}
+def test_nothing_is_read_if_no_instants_are_requested():
+    assert completion_times(history_storage({name(1, 3): b"damaged"}), FOLDER, []) == {}
 
 
 def test_files_of_other_times_are_not_opened():
-    storage = stored({**ONE, name(4, 6, 2): b"damaged"})
+    storage = history_storage({**FILE, name(4, 6, 2): b"damaged"})
     assert completion_times(storage, FOLDER, [time(1), time(7)]) == {time(1): time(2)}
 
 
-def test_only_two_columns_are_read():
-    damaged = bytearray(ONE[name(1, 3)])
+def test_only_the_columns_of_instant_and_completion_times_are_read():
+    damaged = bytearray(FILE[name(1, 3)])
     column = pq.ParquetFile(io.BytesIO(damaged)).metadata.row_group(0).column(3)
     start = column.dictionary_page_offset
     damaged[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
-    assert completion_times(stored({name(1, 3): bytes(damaged)}), FOLDER, [time(1)])
+    assert completion_times(history_storage({name(1, 3): bytes(damaged)}), FOLDER, [time(1)])
 
 
-def test_the_version_file_names_the_manifest():
+def test_the_manifest_named_by_the_version_file_is_used():
     newer = {f"manifest_{number}": manifest([]) for number in (3, 12)}
-    assert completion_times(stored(ONE, "2", **newer), FOLDER, [time(1)]) == {time(1): time(2)}
+    assert completion_times(history_storage(FILE, "2", **newer), FOLDER, [time(1)]) == {
+        time(1): time(2)
+    }
 
 
 @pytest.mark.parametrize("version", [b"", b"x", b"7", b"\xff", b"9" * 1000, b"1.0"])
-def test_without_a_valid_version_file_the_newest_manifest_counts(version):
-    storage = stored(ONE, "10", manifest_9=manifest([]), **{"manifest_11.tmp": b""})
+def test_the_newest_manifest_is_used_if_there_is_no_valid_version_file(version):
+    storage = history_storage(FILE, "10", manifest_9=manifest([]), **{"manifest_11.tmp": b""})
     storage.replace(f"{FOLDER}/_version_", version)
     assert completion_times(storage, FOLDER, [time(1)]) == {time(1): time(2)}
     storage.delete(f"{FOLDER}/_version_")
@@ -103,11 +112,11 @@ def test_without_a_valid_version_file_the_newest_manifest_counts(version):
 
 def test_a_large_version_file_is_corrupt():
     with pytest.raises(Corrupt, match="too large"):
-        completion_times(stored(ONE, _version_=b"1" * 2000), FOLDER, [time(1)])
+        completion_times(history_storage(FILE, _version_=b"1" * 2000), FOLDER, [time(1)])
 
 
-def test_a_missing_file_is_missing():
-    storage = stored(ONE)
+def test_a_missing_history_file_raises_missing():
+    storage = history_storage(FILE)
     storage.delete(f"{FOLDER}/{name(1, 3)}")
     with pytest.raises(Missing):
         completion_times(storage, FOLDER, [time(1)])
@@ -128,14 +137,14 @@ def test_a_missing_file_is_missing():
     ],
 )
 def test_a_damaged_manifest_is_corrupt(data):
-    storage = stored(ONE)
+    storage = history_storage(FILE)
     storage.replace(f"{FOLDER}/manifest_1", data)
     with pytest.raises(Corrupt) as caught:
         completion_times(storage, FOLDER, [time(1)])
     assert caught.value.path == f"{FOLDER}/manifest_1"
 
 
-GOOD = ONE[name(1, 3)]
+GOOD = FILE[name(1, 3)]
 TIMES = {time(1): time(2)}
 
 
@@ -156,33 +165,33 @@ TIMES = {time(1): time(2)}
     ],
     ids=range(11),
 )
-def test_a_damaged_file_is_corrupt_and_named(data):
+def test_a_damaged_history_file_is_corrupt_and_the_error_names_it(data):
     with pytest.raises(Corrupt) as caught:
-        completion_times(stored({name(1, 3): data}), FOLDER, [time(1)])
+        completion_times(history_storage({name(1, 3): data}), FOLDER, [time(1)])
     assert caught.value.path == f"{FOLDER}/{name(1, 3)}"
 
 
-def test_a_file_without_the_columns_is_corrupt():
+def test_a_history_file_without_completion_times_is_corrupt():
     out = io.BytesIO()
     pq.write_table(pa.table({"instantTime": [time(1)]}), out)
     with pytest.raises(Corrupt):
-        completion_times(stored({name(1, 3): out.getvalue()}), FOLDER, [time(1)])
+        completion_times(history_storage({name(1, 3): out.getvalue()}), FOLDER, [time(1)])
 
 
-def test_a_file_with_many_rows_or_bytes_is_refused_before_it_is_decoded(monkeypatch):
+def test_a_history_file_with_too_many_rows_or_bytes_is_refused_before_it_is_decoded(monkeypatch):
     for limit in ("HISTORY_ROWS_MAX", "HISTORY_COLUMN_BYTES_MAX"):
         with monkeypatch.context() as patch:
             patch.setattr(history, limit, 1)
             with pytest.raises(Corrupt, match="too large"):
-                completion_times(stored(ONE), FOLDER, [time(1)])
+                completion_times(history_storage(FILE), FOLDER, [time(1)])
 
 
-def test_a_long_text_that_is_repeated_is_refused_before_it_is_multiplied():
-    # expanded, the column would take 100 GB
+def test_a_long_text_that_a_dictionary_repeats_is_refused_before_it_is_expanded():
+    # the expanded column would have 100 GB
     rows = 100_000
     text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * 1_000_000])
     table = pa.table({"instantTime": pa.array([time(1)] * rows), "completionTime": text})
     out = io.BytesIO()
     pq.write_table(table, out, dictionary_pagesize_limit=1 << 30)
     with pytest.raises(Corrupt, match="overlong"):
-        completion_times(stored({name(1, 3): out.getvalue()}), FOLDER, [time(1)])
+        completion_times(history_storage({name(1, 3): out.getvalue()}), FOLDER, [time(1)])

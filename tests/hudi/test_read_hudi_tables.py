@@ -1,6 +1,4 @@
-"""Tables written by Apache Hudi: the slices and rows are those that hudi-rs finds, now and at each
-instant.
-"""
+"""Tables of Apache Hudi: slices and rows equal those of hudi-rs, now and at each instant."""
 
 from __future__ import annotations
 
@@ -20,24 +18,32 @@ from mdt.hudi.timeline import REQUESTED
 from mdt.stores.storage import LocalStorage
 
 NUMERIC_PARTITIONS = {"ts_millis", "ts_epoch"}
-"""Columns of numbers from which the timestamp key generator makes partition folders."""
+"""Numeric columns whose values the timestamp key generator formats as partition folders."""
 pytestmark = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}")
 EVERY_TABLE = pytest.mark.parametrize(
     "path", ZIPS, ids=[f"{path.parent.name}-{path.stem}" for path in ZIPS]
 )
 
 
-def found(slices: list[FileSlice]) -> list[object]:
+def describe(slices: list[FileSlice]) -> list[object]:
     rows: list[object] = []
-    for one in slices:
-        base = one.base.name if one.base else ""
-        files = [*([one.base] if one.base else []), *one.logs]
+    for file_slice in slices:
+        base = file_slice.base.name if file_slice.base else ""
+        files = [*([file_slice.base] if file_slice.base else []), *file_slice.logs]
         sizes = [file.size for file in files]
-        rows.append((one.partition, one.file_id, base, [file.name for file in one.logs], sizes))
+        rows.append(
+            (
+                file_slice.partition,
+                file_slice.file_id,
+                base,
+                [file.name for file in file_slice.logs],
+                sizes,
+            )
+        )
     return rows
 
 
-def of_hudi_rs(
+def slices_of_hudi_rs(
     folder: Path, version: int, at: str, sizes: dict[str, dict[str, int]]
 ) -> list[object]:
     """Return the slices that hudi-rs finds.
@@ -46,19 +52,21 @@ def of_hudi_rs(
     """
     table = HudiTable(str(folder))
     rows: list[object] = []
-    for one in table.get_file_slices(HudiReadOptions().with_as_of_timestamp(at) if at else None):
-        base = one.base_file_name or ""
-        logs = one.log_file_names
+    for file_slice in table.get_file_slices(
+        HudiReadOptions().with_as_of_timestamp(at) if at else None
+    ):
+        base = file_slice.base_file_name or ""
+        logs = file_slice.log_file_names
         if at and version >= 8:
             logs = [name for name in logs if name.split("_")[1].partition(".")[0] <= at]
-        of_partition = sizes[one.partition_path]
-        files = [of_partition[name] for name in ([base] if base else []) + logs]
-        rows.append((one.partition_path, one.file_id, base, logs, files))
+        partition_sizes = sizes[file_slice.partition_path]
+        files = [partition_sizes[name] for name in ([base] if base else []) + logs]
+        rows.append((file_slice.partition_path, file_slice.file_id, base, logs, files))
     return sorted(rows)
 
 
 @EVERY_TABLE
-def test_slices_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
+def test_slices_equal_those_of_hudi_rs_at_every_instant(path, tmp_path):
     folder = unpacked(path, tmp_path)
     storage = LocalStorage(str(folder))
     table = loading.load_properties(storage)
@@ -68,7 +76,7 @@ def test_slices_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
     assert bool(writes) == bool(sizes)
     for at in ["", *(write.time for write in writes)]:
         state = load_state(storage, table, at=at)
-        assert found(state.slices) == of_hudi_rs(folder, table.version, at, sizes), at
+        assert describe(state.slices) == slices_of_hudi_rs(folder, table.version, at, sizes), at
 
 
 def as_rows(table: pa.Table) -> list[list[object]]:
@@ -76,7 +84,7 @@ def as_rows(table: pa.Table) -> list[list[object]]:
 
 
 @EVERY_TABLE
-def test_rows_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
+def test_rows_equal_those_of_hudi_rs_at_every_instant(path, tmp_path):
     folder = unpacked(path, tmp_path)
     storage = LocalStorage(str(folder))
     table = loading.load_properties(storage)
@@ -84,7 +92,7 @@ def test_rows_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
     for at in ["", *(write.time for write in writes)]:
         state = load_state(storage, table, at=at)
         schema = load_schema(storage, state)
-        parts = [slice_rows(storage, state, one, schema) for one in state.slices]
+        parts = [slice_rows(storage, state, file_slice, schema) for file_slice in state.slices]
         rows = pa.concat_tables([schema.columns.empty_table(), *parts])
         batches = HudiTable(str(folder)).read(
             HudiReadOptions().with_as_of_timestamp(at) if at else None
@@ -95,15 +103,15 @@ def test_rows_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
         expected = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
         assert rows.schema.names == expected.schema.names
         for name in NUMERIC_PARTITIONS.intersection(rows.schema.names):
-            # hudi-rs gives the partition's folder instead of the column of the file
-            place = rows.schema.get_field_index(name)
-            rows, expected = rows.remove_column(place), expected.remove_column(place)
+            # hudi-rs returns the partition's folder instead of the values in the file
+            index = rows.schema.get_field_index(name)
+            rows, expected = rows.remove_column(index), expected.remove_column(index)
         assert rows.schema.types == expected.schema.types
         assert as_rows(rows) == as_rows(expected), at
 
 
 @EVERY_TABLE
-def test_every_instant_is_understood(path, tmp_path):
+def test_every_instant_is_parsed_and_names_existing_files(path, tmp_path):
     storage = LocalStorage(str(unpacked(path, tmp_path)))
     table = loading.load_properties(storage)
     timeline = loading.load_timeline(storage, table)

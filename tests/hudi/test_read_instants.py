@@ -1,4 +1,4 @@
-"""Names of instants in both layouts, and what a timeline knows of an instant."""
+"""Names of instants in both layouts, and the state of instants on a timeline."""
 
 from __future__ import annotations
 
@@ -93,24 +93,24 @@ def test_instants_before_the_first_active_write_are_completed():
     assert not active.is_completed(time(6)) and active.completion(time(6)) is None
 
 
-def test_a_pending_write_at_the_head_is_the_start_and_not_completed():
+def test_a_pending_write_at_the_head_starts_the_timeline_and_is_not_completed():
     active = timeline("2.deltacommit.inflight", "3.deltacommit", layout=1)
     assert active.start == time(2) and not active.is_completed(time(2))
     assert active.is_completed(time(1))
 
 
-def test_instants_of_services_do_not_begin_the_timeline():
+def test_instants_of_table_services_do_not_start_the_timeline():
     active = timeline("1_2.clean", "2_3.rollback", "3.indexing.requested", "7_8.commit")
     assert active.start == time(7) and active.is_completed(time(5))
 
 
-def test_a_savepoint_and_its_commit_do_not_begin_the_timeline():
-    kept = ("2_3.commit", "2.savepoint.inflight", "2_4.savepoint")
-    active = timeline(*kept, "7_8.commit")
+def test_a_savepoint_and_its_commit_do_not_start_the_timeline():
+    saved = ("2_3.commit", "2.savepoint.inflight", "2_4.savepoint")
+    active = timeline(*saved, "7_8.commit")
     assert active.start == time(7)
     assert active.is_completed(time(5)) and active.completion(time(2)) == time(3)
-    assert timeline(*kept).start == ""
-    assert not timeline(*kept).is_completed(time(1))
+    assert timeline(*saved).start == ""
+    assert not timeline(*saved).is_completed(time(1))
 
 
 def test_an_empty_timeline_has_no_completed_instants():
@@ -128,14 +128,14 @@ def test_a_compaction_is_pending_until_its_commit():
     assert not timeline("3.clustering.requested").is_pending_compaction(time(3))
 
 
-def test_archived_instants_have_their_completion_time_from_the_history():
+def test_completion_times_of_archived_instants_come_from_the_history():
     active = timeline("5_6.commit").with_history({time(2): time(4), time(7): time(8)})
     assert active.completion(time(2)) == time(4) and active.completion(time(1)) == time(1)
     assert active.is_completed(time(7)) and active.completion(time(7)) == time(8)
     assert active.with_history({time(1): time(3)}).completion(time(2)) == time(4)
 
 
-def test_the_history_does_not_overrule_the_active_timeline():
+def test_the_history_does_not_override_the_active_timeline():
     active = timeline("5_6.commit", "7.commit.requested")
     active = active.with_history({time(5): time(9), time(7): time(9)})
     assert active.completion(time(5)) == time(6) and not active.is_completed(time(7))
@@ -143,12 +143,12 @@ def test_the_history_does_not_overrule_the_active_timeline():
     assert active.needs_history(time(2))
 
 
-def test_writes_are_in_the_order_of_their_completion():
+def test_writes_are_ordered_by_their_completion_time():
     active = timeline("1_9.deltacommit", "2_3.commit", "4_5.clean", "4_6.replacecommit")
     assert [file.time for file in active.writes()] == [time(2), time(4), time(1)]
     assert [file.time for file in active.of_action("clean")] == [time(4)]
     assert active.of_action("commit", REQUESTED) == []
 
 
-def test_the_first_of_two_completed_files_of_an_instant_counts():
+def test_the_earlier_of_two_completion_times_of_an_instant_is_used():
     assert timeline("3_5.commit", "3_4.commit").completion(time(3)) == time(4)

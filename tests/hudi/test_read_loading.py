@@ -1,4 +1,4 @@
-"""What a snapshot of a table reads from its storage."""
+"""Loading of a snapshot: properties, timeline, file names, plans and replaced file groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log(file_id: str, number: int) -> str:
     return f".{file_id}_{time(number)}.log.1_1-2-3"
 
 
-def a_table(version: int, objects: Mapping[str, bytes]) -> MemoryStorage:
+def table_storage(version: int, objects: Mapping[str, bytes]) -> MemoryStorage:
     stored = {
         properties.NAME: "trips",
         properties.TYPE: "MERGE_ON_READ",
@@ -63,17 +63,20 @@ def replacing(*file_ids: str) -> bytes:
     return json.dumps({"partitionToReplaceFileIds": {"p": file_ids}}).encode()
 
 
-def names(storage: MemoryStorage, at: str = "") -> list[str]:
-    """Return the names of all files in the newest slices."""
+def slice_paths(storage: MemoryStorage, at: str = "") -> list[str]:
+    """Return the paths of all files in the newest slices."""
     state = load_state(storage, loading.load_properties(storage), at=at)
-    found = []
-    for one in state.slices:
-        found += [one.path(file) for file in ([one.base] if one.base else []) + list(one.logs)]
-    return found
+    paths = []
+    for file_slice in state.slices:
+        paths += [
+            file_slice.path(file)
+            for file in ([file_slice.base] if file_slice.base else []) + list(file_slice.logs)
+        ]
+    return paths
 
 
 def objects_of(version: int) -> dict[str, bytes]:
-    """Return a table with a replaced file group and one with a pending compaction."""
+    """Return the objects of a table with replaced file groups and one with a pending compaction."""
     compacted_log = 1 if version < 8 else 2
     later_log = 5 if version < 8 else 6
     return {
@@ -93,25 +96,25 @@ def objects_of(version: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_a_state_has_pending_compactions_and_no_replaced_groups(version):
-    storage = a_table(version, objects_of(version))
+def test_a_snapshot_has_groups_with_a_pending_compaction_and_no_replaced_groups(version):
+    storage = table_storage(version, objects_of(version))
     logs = (1, 5) if version < 8 else (2, 6)
     expected = [base("c-0", 1), *(log("c-0", number) for number in logs)]
-    assert names(storage) == [f"p/{name}" for name in expected]
+    assert slice_paths(storage) == [f"p/{name}" for name in expected]
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_a_state_as_of_an_instant_has_groups_that_were_replaced_later(version):
-    storage = a_table(version, objects_of(version))
-    assert f"p/{base('r-0', 1)}" in names(storage, at=time(2))
-    then = names(storage, at=time(3))
-    assert f"p/{base('s-0', 1)}" in then and f"p/{base('r-0', 1)}" not in then
+def test_a_snapshot_as_of_an_instant_has_groups_that_were_replaced_later(version):
+    storage = table_storage(version, objects_of(version))
+    assert f"p/{base('r-0', 1)}" in slice_paths(storage, at=time(2))
+    paths = slice_paths(storage, at=time(3))
+    assert f"p/{base('s-0', 1)}" in paths and f"p/{base('r-0', 1)}" not in paths
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_the_timeline_has_only_the_instants_of_its_folder(version):
+def test_the_timeline_has_only_the_instants_in_its_folder(version):
     other = 9 if version < 8 else 6
-    storage = a_table(
+    storage = table_storage(
         version,
         {
             instant(version, 1, "commit", 2): b"{}",
@@ -125,7 +128,7 @@ def test_the_timeline_has_only_the_instants_of_its_folder(version):
     assert (file.time, file.path, file.size) == (time(1), instant(version, 1, "commit", 2), 2)
 
 
-def test_archived_log_files_are_sliced_by_the_history():
+def test_archived_log_files_are_assigned_to_slices_by_the_history():
     out = io.BytesIO()
     times = {"instantTime": [time(2)], "completionTime": [time(6)]}
     pq.write_table(pa.table(times), out)
@@ -140,11 +143,11 @@ def test_archived_log_files_are_sliced_by_the_history():
         f"p/{log('a-0', 2)}": b"1",
         f"p/{base('a-0', 4)}": b"1",
     }
-    assert names(a_table(9, objects)) == [f"p/{base('a-0', 4)}", f"p/{log('a-0', 2)}"]
+    assert slice_paths(table_storage(9, objects)) == [f"p/{base('a-0', 4)}", f"p/{log('a-0', 2)}"]
 
 
 def test_partitions_are_the_folders_with_a_marker():
-    storage = a_table(
+    storage = table_storage(
         9,
         {
             f"a=1/b=2/{MARKER}": b"",
@@ -162,27 +165,27 @@ def test_partitions_are_the_folders_with_a_marker():
     }
 
 
-def test_a_table_without_partitions_is_its_own_folder():
-    storage = a_table(9, {MARKER: b"", base("x-0", 1): b"12", f"below/{MARKER}": b""})
+def test_a_table_without_partitions_has_the_files_of_its_own_folder():
+    storage = table_storage(9, {MARKER: b"", base("x-0", 1): b"12", f"below/{MARKER}": b""})
     assert loading.load_files(storage) == {"": {MARKER: 0, base("x-0", 1): 2}}
 
 
-def test_files_can_be_given_instead_of_listed():
-    storage = a_table(9, {instant(9, 1, "commit", 2): b"{}"})
+def test_files_can_be_passed_instead_of_listed():
+    storage = table_storage(9, {instant(9, 1, "commit", 2): b"{}"})
     table = loading.load_properties(storage)
     state = load_state(storage, table, files={"p": {base("x-0", 1): 5}})
-    assert [one.file_id for one in state.slices] == ["x-0"]
+    assert [file_slice.file_id for file_slice in state.slices] == ["x-0"]
     assert state.timeline.is_completed(time(1)) and state.table is table
 
 
 def test_a_new_table_has_no_slices():
-    assert names(a_table(9, {})) == names(a_table(6, {})) == []
+    assert slice_paths(table_storage(9, {})) == slice_paths(table_storage(6, {})) == []
 
 
-def test_a_folder_without_properties_is_not_a_table():
+def test_missing_properties_and_unsupported_table_versions_are_refused():
     with pytest.raises(Missing):
         loading.load_properties(MemoryStorage())
-    storage = a_table(9, {})
+    storage = table_storage(9, {})
     storage.replace(".hoodie/hoodie.properties", b"hoodie.table.version=7")
     with pytest.raises(Unsupported):
         loading.load_properties(storage)
@@ -199,16 +202,16 @@ def test_a_folder_without_properties_is_not_a_table():
     ],
     ids=range(5),
 )
-def test_damaged_instants_are_corrupt_and_named(objects):
-    storage = a_table(9, objects)
+def test_damaged_instants_are_corrupt_and_the_error_names_them(objects):
+    storage = table_storage(9, objects)
     with pytest.raises(Corrupt) as caught:
-        names(storage)
+        slice_paths(storage)
     assert caught.value.path == next(iter(objects))
 
 
 def test_an_instant_that_is_too_large_is_not_read(monkeypatch):
     monkeypatch.setattr(loading, "INSTANT_BYTES_MAX", 10)
-    storage = a_table(9, {instant(9, 1, "replacecommit", 2): replacing("a-0")})
+    storage = table_storage(9, {instant(9, 1, "replacecommit", 2): replacing("a-0")})
     monkeypatch.setattr(storage, "read", None)
     table = loading.table_properties.parse(properties.encode(stored_properties()))
     timeline = loading.load_timeline(storage, table)

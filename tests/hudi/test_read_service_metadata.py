@@ -1,4 +1,4 @@
-"""The content of instants of table services of any writer."""
+"""Metadata of table services of any writer: compaction plans, cleans and savepoints."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BASE = f"6f2c-0_3-77-0_{T}.parquet"
 LOG = f".6f2c-0_{T}.log.1_0-1-0"
 
 
-def encoded(schema: Any, value: Mapping[str, Any]) -> bytes:
+def avro_file(schema: Any, value: Mapping[str, Any]) -> bytes:
     out = io.BytesIO()
     fastavro.writer(out, schema, [value])
     return out.getvalue()
 
 
-def test_a_compaction_plan_names_file_groups_and_their_slices():
+def test_the_file_groups_of_a_compaction_plan_are_read():
     operation = {
         "baseInstantTime": T,
         "fileId": "6f2c-0",
@@ -46,8 +46,8 @@ def test_a_clean_names_the_files_that_it_deleted():
     assert service_metadata.decode_clean(data, "p") == expected
 
 
-def test_a_clean_can_delete_whole_partitions_and_fail_to_delete_files():
-    of_partition = {
+def test_a_clean_of_a_whole_partition_names_only_the_files_that_it_deleted():
+    partition_metadata = {
         "partitionPath": "a",
         "policy": "",
         "deletePathPatterns": [f"/t/a/{BASE}", "/t/a/other"],
@@ -60,9 +60,9 @@ def test_a_clean_can_delete_whole_partitions_and_fail_to_delete_files():
         "timeTakenInMillis": 1,
         "totalFilesDeleted": 1,
         "earliestCommitToRetain": "",
-        "partitionMetadata": {"a": of_partition},
+        "partitionMetadata": {"a": partition_metadata},
     }
-    data = encoded(clean_metadata._METADATA, value)
+    data = avro_file(clean_metadata._METADATA, value)
     assert service_metadata.decode_clean(data, "p") == {"a": {BASE}}
 
 
@@ -75,7 +75,9 @@ DECODERS = [
 
 @pytest.mark.parametrize("decode", DECODERS)
 @pytest.mark.parametrize("data", [b"{}", b"Obj", compaction_plan.encode([])[:-1]])
-def test_damaged_content_names_the_object(decode: Callable[[bytes, str], object], data):
+def test_damaged_metadata_is_corrupt_and_the_error_names_the_object(
+    decode: Callable[[bytes, str], object], data
+):
     with pytest.raises(Corrupt) as caught:
         decode(data, "t/1.clean")
     assert caught.value.path == "t/1.clean"
@@ -87,4 +89,4 @@ def test_fields_of_other_types_are_corrupt(decode: Callable[[bytes, str], object
     fields = [{"name": name, "type": "string"} for name in names]
     schema = {"type": "record", "name": "R", "fields": fields}
     with pytest.raises(Corrupt, match="wrong type"):
-        decode(encoded(schema, dict.fromkeys(names, "x")), "p")
+        decode(avro_file(schema, dict.fromkeys(names, "x")), "p")

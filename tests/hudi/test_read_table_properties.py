@@ -1,4 +1,4 @@
-"""The properties of any Hudi table: which ones decide how rows are read, and which are refused."""
+"""Properties of any Hudi table: those that decide how rows are read, and those that are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_properties(stored: dict[str, str], **named: object) -> TableProperties:
     return parsed(**{key.replace(".", "__"): value for key, value in stored.items()}, **named)
 
 
-def test_a_table_with_nothing_but_its_identity_has_the_defaults_of_hudi():
+def test_a_table_with_only_the_required_properties_has_hudis_defaults():
     table = parsed()
     assert (table.name, table.version, table.layout, table.is_merge_on_read) == (
         "trips",
@@ -97,7 +97,7 @@ def test_layout_1_ignores_the_paths_of_layout_2():
     assert (table.timeline_folder, table.history_folder) == (".hoodie", ".hoodie/history")
 
 
-def test_version_6_accepts_the_old_and_the_new_names_of_properties():
+def test_version_6_accepts_old_and_new_names_of_properties():
     old = {
         "hoodie.table.precombine.field": "ts",
         "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.SimpleAvroKeyGenerator",
@@ -108,7 +108,7 @@ def test_version_6_accepts_the_old_and_the_new_names_of_properties():
         assert (table.ordering_fields, table.key_generator) == (("ts",), "SIMPLE")
 
 
-def test_the_custom_key_generator_stores_types_behind_names():
+def test_types_in_the_partition_fields_of_the_custom_key_generator_are_removed():
     stored = {
         "hoodie.table.partition.fields": "city:SIMPLE,ts:TIMESTAMP",
         "hoodie.table.keygenerator.type": "CUSTOM",
@@ -116,7 +116,7 @@ def test_the_custom_key_generator_stores_types_behind_names():
     assert with_properties(stored).partition_fields == ("city", "ts")
 
 
-def test_an_unknown_class_generates_keys_of_the_user():
+def test_an_unknown_key_generator_class_counts_as_user_provided():
     assert (
         with_properties({"hoodie.table.keygenerator.class": "a.B"}).key_generator == "USER_PROVIDED"
     )
@@ -141,7 +141,7 @@ def test_an_unknown_class_generates_keys_of_the_user():
         ({PAYLOAD: f"{MODELS}EventTimeAvroPayload", ORDERING: "ts"}, EVENT_TIME),
         ({PAYLOAD: "com.example.OverwriteWithLatestAvroPayload", ORDERING: "ts"}, CUSTOM),
         (
-            # Hudi 0.x always writes this strategy; the payload class decides
+            # Hudi 0.x always writes this strategy, so the payload class decides
             {
                 PAYLOAD: f"{MODELS}OverwriteWithLatestAvroPayload",
                 "hoodie.compaction.record.merger.strategy": EVENT_ID,
@@ -197,7 +197,7 @@ def test_the_merge_mode_is_explicit_or_follows_from_the_payload_class(stored, mo
         ),
     ],
 )
-def test_a_merge_that_is_not_supported_is_refused_by_its_property(stored, named):
+def test_an_unsupported_merge_is_refused_by_its_property_only_for_merge_on_read(stored, named):
     table = with_properties(stored)
     refused(f"tables with {named} cannot be read", table_properties.refuse, table, kind=Unsupported)
     table_properties.refuse(with_properties(stored, table_type="COPY_ON_WRITE"))
@@ -217,7 +217,7 @@ def test_a_merge_that_is_not_supported_is_refused_by_its_property(stored, named)
         ("hoodie.table.format", "iceberg"),
     ],
 )
-def test_files_that_are_not_supported_are_refused_by_their_property(key, value, table_type):
+def test_unsupported_file_formats_and_layouts_are_refused_by_their_property(key, value, table_type):
     table = with_properties({key: value}, table_type=table_type)
     refused(f"{key}={value}", table_properties.refuse, table, kind=Unsupported)
 
@@ -240,7 +240,7 @@ def test_files_that_are_not_supported_are_refused_by_their_property(key, value, 
         },
     ],
 )
-def test_properties_that_are_supported_are_not_refused(stored):
+def test_supported_properties_are_not_refused(stored):
     table_properties.refuse(with_properties(stored))
 
 
@@ -252,7 +252,7 @@ def test_values_that_mark_deletes_and_unavailable_values_are_read():
 
 
 @pytest.mark.parametrize("version", ["5", "7", "10"])
-def test_other_table_versions_are_refused(version):
+def test_unsupported_table_versions_are_refused(version):
     stored = {properties.VERSION: version}
     refused(f"hoodie.table.version={version} … 6, 8, 9", parse_stored, stored, kind=Unsupported)
 
@@ -271,7 +271,7 @@ def parse_stored(stored: dict[str, str]) -> TableProperties:
         b"hoodie.table.version=\xb2",
     ],
 )
-def test_damaged_properties_are_corrupt_and_name_the_object(data):
+def test_damaged_properties_are_corrupt_and_the_error_names_the_object(data):
     with pytest.raises(Corrupt) as caught:
         table_properties.parse(data, "x/hoodie.properties")
     assert "hoodie.properties" in str(caught.value) and caught.value.path == "x/hoodie.properties"

@@ -1,4 +1,4 @@
-"""Avro files of any writer: Hudi's are read, and hostile ones are corrupt and cost nothing."""
+"""Avro files of any writer: files of Hudi are read, and hostile files are refused at no cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def raw_file(schema: object, content: bytes, count: int = 1) -> bytes:
     return MAGIC + header + SYNC + number(count) + number(len(content)) + content + SYNC
 
 
-def corrupt(data: bytes) -> Corrupt:
+def assert_corrupt(data: bytes) -> Corrupt:
     with pytest.raises(Corrupt) as caught:
         read_record(data, "t/1.commit")
     assert caught.value.path == "t/1.commit"
@@ -80,7 +80,7 @@ def test_every_type_is_read_and_logical_types_are_not_applied():
     assert read_record(avro_file(schema, value), "p") == value
 
 
-def test_what_this_package_writes_is_read():
+def test_files_written_by_mdt_are_read():
     [operation] = read_record(
         compaction_plan.encode([{"baseInstantTime": "1", "fileId": "f", "partitionPath": ""}]), "p"
     )["operations"]
@@ -94,8 +94,8 @@ def test_a_compressed_file_is_not_supported():
 
 
 @pytest.mark.parametrize("end", [0, 3, 4, 10, 30, -17, -1])
-def test_a_file_that_was_cut_is_corrupt(end):
-    corrupt(avro_file(record("string"), {"f0": "text"})[:end])
+def test_a_truncated_file_is_corrupt(end):
+    assert_corrupt(avro_file(record("string"), {"f0": "text"})[:end])
 
 
 @given(st.data())
@@ -112,9 +112,9 @@ def test_a_damaged_file_is_read_or_corrupt(data):
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_corrupt(data):
-    corrupt(data)
-    corrupt(MAGIC + data)
+def test_random_bytes_are_corrupt(data):
+    assert_corrupt(data)
+    assert_corrupt(MAGIC + data)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_any_bytes_are_corrupt(data):
         (1, b"", ""),
     ],
 )
-def test_a_file_has_exactly_one_record(count, content, message):
-    assert message in str(corrupt(raw_file(record("int"), content, count)))
+def test_a_file_without_exactly_one_record_is_corrupt(count, content, message):
+    assert message in str(assert_corrupt(raw_file(record("int"), content, count)))
 
 
 def test_bytes_after_the_block_are_corrupt():
-    corrupt(raw_file(record("int"), number(1)) + b"x")
-    corrupt(raw_file(record("int"), number(1))[:-1] + b"x")
+    assert_corrupt(raw_file(record("int"), number(1)) + b"x")
+    assert_corrupt(raw_file(record("int"), number(1))[:-1] + b"x")
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,10 @@ def test_bytes_after_the_block_are_corrupt():
     ],
     ids=str,
 )
-def test_values_without_bytes_are_refused_before_they_are_counted(schema):
+def test_lists_and_maps_of_values_without_bytes_are_refused_before_they_are_decoded(schema):
     # without the check, this list has 2^60 items
     content = number(1 << 60) + number(0)
-    assert "values without bytes" in str(corrupt(raw_file(record(schema), content)))
+    assert "values without bytes" in str(assert_corrupt(raw_file(record(schema), content)))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_values_without_bytes_are_refused_before_they_are_counted(schema):
 )
 def test_recursive_schemas_are_refused(schema):
     # with 100,000 levels, decoding would exhaust the stack of the process
-    assert "recursive" in str(corrupt(raw_file(schema, b"\x02" * 100_000)))
+    assert "recursive" in str(assert_corrupt(raw_file(schema, b"\x02" * 100_000)))
 
 
 def test_deep_schemas_are_refused():
@@ -178,15 +178,15 @@ def test_deep_schemas_are_refused():
         return record(schema)
 
     assert read_record(raw_file(nested(AVRO_SCHEMA_DEPTH_MAX - 2), b"\x00"), "p") == {"f0": []}
-    assert "too deeply" in str(corrupt(raw_file(nested(AVRO_SCHEMA_DEPTH_MAX), b"\x00")))
+    assert "too deeply" in str(assert_corrupt(raw_file(nested(AVRO_SCHEMA_DEPTH_MAX), b"\x00")))
     deep = b'{"type":"array","items":' * 50_000 + b'"int"' + b"}" * 50_000
-    corrupt(raw_file(deep, b"\x00"))
-    corrupt(raw_file(b"[" * 100_000, b"\x00"))
+    assert_corrupt(raw_file(deep, b"\x00"))
+    assert_corrupt(raw_file(b"[" * 100_000, b"\x00"))
 
 
 def test_a_large_schema_is_refused():
     schema = record("int", doc="x" * AVRO_SCHEMA_BYTES_MAX)
-    assert "too large" in str(corrupt(raw_file(schema, number(1))))
+    assert "too large" in str(assert_corrupt(raw_file(schema, number(1))))
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_a_large_schema_is_refused():
         b'{"type": "array"}',
     ],
 )
-def test_a_schema_that_is_not_a_record_is_corrupt(schema):
-    corrupt(raw_file(schema, b"\x02" * 40))
+def test_a_schema_that_is_not_a_valid_record_is_corrupt(schema):
+    assert_corrupt(raw_file(schema, b"\x02" * 40))
 
 
 @pytest.mark.parametrize(
@@ -236,15 +236,15 @@ def test_a_schema_that_is_not_a_record_is_corrupt(schema):
     ],
     ids=str,
 )
-def test_lengths_that_do_not_fit_are_corrupt(schema, content):
-    corrupt(raw_file(record(schema), content))
+def test_lengths_and_indexes_that_do_not_fit_are_corrupt(schema, content):
+    assert_corrupt(raw_file(record(schema), content))
 
 
-def test_a_schema_that_lacks_a_field_of_a_record_is_corrupt():
+def test_values_are_written_and_a_schema_that_lacks_one_of_their_fields_is_corrupt():
     nested = record(["null", {"type": "map", "values": record("long", name="N")}], ["null", "int"])
     schema = json.dumps(nested)
     written = write_values([{"f0": {"a": {"f0": 1}}}], schema, "a")
     assert written == [b"\2\2\2a\2\0\0"]
-    for lacking in ({"f9": 1}, {"f0": {"a": {"f0": 1, "isDeleted": True}}}):
+    for value in ({"f9": 1}, {"f0": {"a": {"f0": 1, "isDeleted": True}}}):
         with pytest.raises(Corrupt, match="no place for a record"):
-            write_values([lacking], schema, "a")
+            write_values([value], schema, "a")

@@ -1,5 +1,5 @@
-"""Tables written by Apache Hudi on Spark: every name, property, instant and log block must be
-understood.
+"""Tables written by Apache Hudi on Spark: all file names, properties, instants and log blocks are
+parsed.
 """
 
 from __future__ import annotations
@@ -31,53 +31,57 @@ pytestmark = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FOLDER}")
 
 
 def members(path):
-    """Names below the table's directory, and contents, without what macOS adds."""
+    """Yield paths below the table's directory with their contents, without files of macOS."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             name = PurePosixPath(info.filename)
-            is_ours = name.parts[0] != "__MACOSX" and name.name != ".DS_Store"
-            if is_ours and not info.is_dir() and name.suffix != ".crc":
+            is_of_table = name.parts[0] != "__MACOSX" and name.name != ".DS_Store"
+            if is_of_table and not info.is_dir() and name.suffix != ".crc":
                 yield PurePosixPath(*name.parts[1:]), archive.read(info)
 
 
 @pytest.mark.parametrize("path", V6, ids=lambda path: path.stem)
-def test_every_file_of_a_version_6_table_is_understood(path):
-    seen: Counter[str] = Counter()
+def test_every_file_of_a_version_6_table_is_parsed(path):
+    counts: Counter[str] = Counter()
     for name, data in members(path):
         if name.parent.name == ".hoodie" and name.name != "hoodie.properties":
             instant = Version6().instant_at(str(name))
             assert instant is not None, name
             if instant.state == timeline.COMPLETED and instant.action != "rollback":
-                told = json.loads(data)
-                assert len(json.loads(told["extraMetadata"]["schema"])["fields"]) > 1
-                assert commit_metadata.decode_extra(data).keys() == told["extraMetadata"].keys()
-                stats = [stat for of in told["partitionToWriteStats"].values() for stat in of]
+                metadata = json.loads(data)
+                assert len(json.loads(metadata["extraMetadata"]["schema"])["fields"]) > 1
+                assert commit_metadata.decode_extra(data).keys() == metadata["extraMetadata"].keys()
+                stats = [
+                    stat
+                    for partition_stats in metadata["partitionToWriteStats"].values()
+                    for stat in partition_stats
+                ]
                 for stat in stats:
                     assert PurePosixPath(stat["path"]).name.find(stat["fileId"]) in (0, 1)
-                seen["commits"] += 1
+                counts["commits"] += 1
         elif name.suffix == ".parquet":
             assert (parsed := file_names.parse_base(name.name)) is not None, name
             assert base_file.name(parsed.file_id, parsed.token, parsed.instant) == name.name
-            seen["base files"] += 1
+            counts["base files"] += 1
         elif ".log." in name.name:
             assert (log := file_names.parse_log(name.name)) is not None, name
             assert log_file.name(log.file_id, log.instant, log.version, log.token) == name.name
         elif name.name == ".hoodie_partition_metadata":
             assert properties.decode(data).keys() == {"commitTime", "partitionDepth"}
-    assert seen["commits"] and seen["base files"]
+    assert counts["commits"] and counts["base files"]
 
 
 @pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
-def test_properties_of_every_table_verify(path):
-    found = [
+def test_the_properties_of_every_table_are_valid_and_round_trip(path):
+    property_files = [
         properties.decode(data) for name, data in members(path) if name.name == "hoodie.properties"
     ]
-    assert found
-    for one in found:
-        properties.verify(one)
-        assert properties.decode(properties.encode(one)) == one
-        if one.get("hoodie.table.create.schema"):
-            assert len(json.loads(one["hoodie.table.create.schema"])["fields"]) > 1
+    assert property_files
+    for values in property_files:
+        properties.verify(values)
+        assert properties.decode(properties.encode(values)) == values
+        if values.get("hoodie.table.create.schema"):
+            assert len(json.loads(values["hoodie.table.create.schema"])["fields"]) > 1
 
 
 def test_every_log_block_parses_and_every_delete_block_decodes():

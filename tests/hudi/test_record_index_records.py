@@ -1,4 +1,4 @@
-"""Records of the record index: their bytes, and what our reader of Hudi's tables reads."""
+"""Records of the record index: their bytes, and reading them from a table of Hudi."""
 
 import hashlib
 import io
@@ -29,7 +29,7 @@ GROUPS = [
     "af3e-7",
     "00000003-d7bc-446e-9a5b-6c2d0f3e8f11-0",
 ]
-"""File ids of UUIDs and others."""
+"""File ids with and without a UUID."""
 SCHEMA = json.dumps(
     record(
         "HoodieMetadataRecord",
@@ -48,7 +48,7 @@ SCHEMA = json.dumps(
     ),
     st.datetimes(datetime(1980, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
 )
-def test_records_read_back(places, time):
+def test_records_are_read_by_hudis_schema(places, time):
     instant_ms = int(time.timestamp()) * 1000 + time.microsecond // 1000
     instant = timeline.instant_text(1000 * instant_ms)
     rows = [[key, p, g, instant] for key, (p, g) in places.items()]
@@ -59,9 +59,9 @@ def test_records_read_back(places, time):
     parsed = fastavro.parse_schema(json.loads(SCHEMA))
     for key, value in zip(entries["key"].to_pylist(), entries["value"].to_pylist(), strict=True):
         stream = io.BytesIO(value)
-        read = fastavro.schemaless_reader(stream, parsed)
-        assert stream.read() == b"" and (read["key"], read["type"]) == ("", 5)
-        info = read["recordIndexMetadata"]
+        decoded = fastavro.schemaless_reader(stream, parsed)
+        assert stream.read() == b"" and (decoded["key"], decoded["type"]) == ("", 5)
+        info = decoded["recordIndexMetadata"]
         assert info["instantTime"] == instant_ms
         partition, group = places[key.decode()]
         assert info["partitionName"] == partition
@@ -74,12 +74,12 @@ def test_records_read_back(places, time):
 
 
 @pytest.mark.parametrize("key", ["", "k" * 40_000])
-def test_keys_that_an_hfile_cannot_have_are_refused(key):
+def test_empty_keys_and_keys_too_long_for_an_hfile_are_refused(key):
     with pytest.raises(Unsupported, match="no keys without characters or of"):
         record_index_records.encoded(pa.array(["a", key]))
 
 
-def test_the_bytes_of_a_log_file_stay_the_same():
+def test_the_bytes_of_a_log_file_do_not_change():
     places = [["a", "b"], ["city=x", ""], [GROUPS[3], "af3e-7"], ["20240229120000123"] * 2]
     located = record_index_records.entries(pa.table(places, schema=LOCATIONS))
     deleted = hfile_entries.deletions(pa.array(["c"], pa.large_binary()))
@@ -88,7 +88,7 @@ def test_the_bytes_of_a_log_file_stay_the_same():
     assert hashlib.sha256(data).hexdigest()[:16] == "99040f9a6fb45dfa"
 
 
-def test_a_null_beside_a_union_is_corrupt_and_does_not_end_the_process():
+def test_a_null_location_with_a_union_field_is_corrupt_and_does_not_crash_the_process():
     location = record("Location", field("instantTime", ["string", "long"]))
     schema = json.dumps(record("R", field("key", "string"), optional(LOCATION["name"], location)))
     columns = pa.array([b"a", b"b"]), pa.array([b"\0\0", b"\0\2\2\x0a"])

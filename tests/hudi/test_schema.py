@@ -42,12 +42,12 @@ SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(
 
 
 @given(SCHEMAS)
-def test_avro_text_describes_what_is_kept_and_what_is_kept_is_kept_again(given):
-    text, kept = avro_schema.to_avro(given, "trips"), declared.stored_schema(given)
-    assert arrow_schema(text) == kept
+def test_the_avro_schema_describes_the_stored_schema_which_is_stored_unchanged_again(schema):
+    text, stored = avro_schema.to_avro(schema, "trips"), declared.stored_schema(schema)
+    assert arrow_schema(text) == stored
     fastavro.parse_schema(json.loads(text))
-    assert declared.stored_schema(kept) == kept
-    assert all(field.nullable for field in kept)
+    assert declared.stored_schema(stored) == stored
+    assert all(field.nullable for field in stored)
 
 
 def test_meta_columns_come_first():
@@ -57,7 +57,7 @@ def test_meta_columns_come_first():
     assert arrow_schema(text) == avro_schema.with_meta(data)
 
 
-def test_every_avro_field_is_optional_and_named_as_spark_names_it():
+def test_every_avro_field_is_optional_and_types_are_named_as_by_spark():
     value = json.loads(avro_schema.to_avro(pa.schema([("d", pa.decimal128(10, 5))]), "my-trips.2"))
     assert (value["name"], value["namespace"]) == ("my__trips__2_record", "hoodie.my__trips__2")
     (field,) = value["fields"]
@@ -77,16 +77,16 @@ def test_every_avro_field_is_optional_and_named_as_spark_names_it():
 
 
 @pytest.mark.parametrize("precision", range(1, 39))
-def test_a_decimal_has_the_fewest_bytes_that_hold_it(precision):
+def test_a_decimal_has_the_fewest_bytes_that_hold_its_precision(precision):
     value = json.loads(avro_schema.to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
     size = value["fields"][0]["type"][1]["size"]
     assert 2 ** (8 * size - 1) >= 10**precision > 2 ** (8 * (size - 1) - 1)
 
 
-def test_local_times_keep_their_digits_as_utc():
+def test_timestamps_without_a_time_zone_are_stored_as_utc_with_the_same_digits():
     table = pa.table({"at": pa.array([1_000_000], pa.timestamp("us"))})
-    kept = table.cast(declared.stored_schema(table.schema))
-    assert kept.equals(pa.table({"at": pa.array([1_000_000], pa.timestamp("us", "UTC"))}))
+    stored = table.cast(declared.stored_schema(table.schema))
+    assert stored.equals(pa.table({"at": pa.array([1_000_000], pa.timestamp("us", "UTC"))}))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_local_times_keep_their_digits_as_utc():
         (pa.list_(pa.int8(), 0), "size of at least 1"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type, hint):
+def test_types_that_cannot_be_stored_are_refused_with_column_path_and_hint(type, hint):
     for path, nested in (
         ("c", type),
         ("c.element", pa.list_(type)),
@@ -115,7 +115,7 @@ def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type, hint):
         refused(f"{path!r} … hint: … {hint}", declared.stored_schema, columns)
 
 
-def test_nesting_has_a_limit():
+def test_types_that_are_nested_too_deeply_are_refused():
     type = pa.int32()
     for _ in range(declared.DEPTH_MAX):
         type = pa.list_(type)

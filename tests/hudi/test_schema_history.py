@@ -1,4 +1,4 @@
-"""Columns that were renamed, or dropped and added again: old files have their old names."""
+"""Columns that were renamed, or dropped and added again, in files that have their old names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def renamed(type, old, new):
     return json.loads(json.dumps(type).replace(f'"{old}"', f'"{new}"'))
 
 
-def test_columns_that_keep_their_names_have_no_history():
+def test_a_schema_whose_columns_keep_their_names_has_no_history():
     schemas = [
         numbered(3, c=(2, MAP), a=(0, "long"), d=3),
         numbered(2, a=(0, "int"), b=1, c=(2, MAP)),
@@ -55,7 +55,7 @@ def test_columns_that_keep_their_names_have_no_history():
     assert load(*schemas, storage=MemoryStorage()) is None
 
 
-def test_a_file_has_the_names_of_its_time():
+def test_a_file_is_read_by_the_column_names_at_the_time_of_its_instant():
     history = load(numbered(7, c=0), numbered(4, b=0), numbered(0, a=0))
     names = []
     for number in (1, 3, 4, 6):
@@ -67,15 +67,15 @@ def test_a_file_has_the_names_of_its_time():
     assert history.at(time(7)) is history.at(time(8)) is None
 
 
-def test_a_column_that_was_added_again_is_another_one():
+def test_a_column_that_was_dropped_and_added_again_is_a_different_column():
     history = load(numbered(5, b=1, a=2), numbered(3, b=1), numbered(0, b=1, a=0))
     old = history.at(time(1))
     rows = old.apply(pa.table({"a": ["old"]}), "f")
     assert (rows.column_names, len(rows)) == ([], 1)
-    assert history.at(time(3)) is None  # without the name, it cannot mean another column
+    assert history.at(time(3)) is None  # the schema of that time had no other column called 'a'
 
 
-def test_names_can_be_swapped():
+def test_columns_that_swapped_their_names_are_distinguished():
     history = load(numbered(5, a=1, b=0), numbered(0, a=0, b=1))
     renaming = history.at(time(1))
     rows = pa.table({name: [name] for name in sorted(renaming.names_in_file(["a", "b"]))})
@@ -91,20 +91,20 @@ def test_fields_are_renamed_in_structs_lists_and_maps():
     result = history.at(time(1)).apply(rows, "f")["m"]
     assert result.type == pa.map_(pa.string(), pa.list_(pa.struct({"east": pa.int32()})))
     assert result.to_pylist() == [[("k", [{"east": 1}, None]), ("n", None)], None, []]
-    again = renamed(renamed(MAP, "x", "y"), "y", "x")
-    again["value"]["element"]["fields"][0]["id"] = 9
-    history = load(numbered(5, m=(2, again)), numbered(0, m=(2, MAP)))
+    added_again = renamed(renamed(MAP, "x", "y"), "y", "x")
+    added_again["value"]["element"]["fields"][0]["id"] = 9
+    history = load(numbered(5, m=(2, added_again)), numbered(0, m=(2, MAP)))
     [first, *_] = history.at(time(1)).apply(rows, "f")["m"].to_pylist()
     assert "x" not in first[0][1][0]
 
 
-def test_a_file_with_the_name_of_a_later_time_is_corrupt():
+def test_a_file_with_a_column_name_of_a_later_time_is_corrupt():
     history = load(numbered(5, b=0), numbered(0, a=0))
     with pytest.raises(Corrupt, match="column 'b' had another name"):
         history.at(time(1)).apply(pa.table({"b": ["x"]}), "f.parquet")
 
 
-def test_the_newest_completed_history_counts():
+def test_the_newest_completed_history_is_used():
     storage = put(MemoryStorage(), 1)
     put(storage, 3, numbered(5, b=0), numbered(0, a=0))
     put(storage, 10)  # later than the commit
@@ -129,7 +129,7 @@ def test_the_newest_completed_history_counts():
     ],
     ids=range(11),
 )
-def test_a_damaged_history_is_corrupt(data):
+def test_a_damaged_history_is_corrupt_and_the_error_names_it(data):
     storage = MemoryStorage()
     path = f".hoodie/.schema/{time(1)}.schemacommit"
     storage.create(path, data)
@@ -138,22 +138,22 @@ def test_a_damaged_history_is_corrupt(data):
     assert caught.value.path == path
 
 
-def test_a_commit_that_repeats_a_name_does_no_harm():
-    twice = numbered(3, a=0)
-    twice["fields"] *= 2
-    twice["fields"][1] = {**twice["fields"][1], "id": 1}
-    history = load(twice, numbered(0, b=0))
+def test_a_commit_that_repeats_a_column_name_is_tolerated():
+    repeated = numbered(3, a=0)
+    repeated["fields"] *= 2
+    repeated["fields"][1] = {**repeated["fields"][1], "id": 1}
+    history = load(repeated, numbered(0, b=0))
     assert history.at(AT).apply(pa.table({"a": ["x"]}), "f").column_names == ["a"]
 
 
 @pytest.mark.parametrize("latest", ["{}", "[", '{"fields": [{"id": 0, "name": "c"}]}'])
-def test_a_commit_with_another_schema_is_corrupt(latest):
+def test_a_commit_whose_schema_does_not_match_the_history_is_corrupt(latest):
     storage = put(MemoryStorage(), 1, numbered(3, b=0), numbered(0, a=0))
     with pytest.raises(Corrupt):
         load_history(storage, TIMELINE, AT, latest, ["b"])
 
 
-def test_a_history_with_many_levels_is_corrupt():
+def test_a_history_with_deeply_nested_types_is_corrupt():
     type = "string"
     for _ in range(100):
         type = {"type": "array", "element_id": 1, "element": type}
@@ -163,7 +163,7 @@ def test_a_history_with_many_levels_is_corrupt():
 
 @pytest.mark.parametrize("form", [avro_rows, parquet_rows])
 @pytest.mark.parametrize("version", [6, 9])
-def test_rows_of_old_files_have_the_names_of_today(form, version):
+def test_rows_of_old_files_have_the_current_column_names(form, version):
     table = ForeignTable({"id": "string", "a": "int", "b": "int"}, version=version)
     table.base(1, [{"id": "1", "a": 10, "b": 1}, {"id": "2", "a": 20, "b": 2}])
     table.log(2, table.upsert(2, [{"id": "2", "a": 21, "b": 2}], form=form))

@@ -1,4 +1,4 @@
-"""Records of secondary indexes: Hudi's schema reads them, and their keys are split again."""
+"""Records of secondary indexes: Hudi's schema reads them, and their keys can be split."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PARTS = ("a", "$", "\\", "\0", "é", "\U0001f600", "k1")
 
 def decoded(value):
     schema = fastavro.parse_schema(json.loads(SECONDARY_SCHEMA))
-    reader = fastavro.parse_schema(json.loads(TABLE_SCHEMA))
-    return fastavro.schemaless_reader(io.BytesIO(value), schema, reader)
+    reader_schema = fastavro.parse_schema(json.loads(TABLE_SCHEMA))
+    return fastavro.schemaless_reader(io.BytesIO(value), schema, reader_schema)
 
 
-def test_hudis_schema_reads_the_value():
+def test_the_value_of_a_record_is_read_by_hudis_schema():
     record = decoded(secondary_index_records.VALUE)
     assert record["key"] == "" and record["type"] == 7
     assert record["SecondaryIndexMetadata"] == {"isDeleted": False}
@@ -36,14 +36,14 @@ def test_hudis_schema_reads_the_value():
 
 def test_keys_are_split_into_the_value_and_the_record_key():
     draw = random.Random(1)
-    made = ["".join(draw.choices(PARTS, k=draw.randrange(5))) for _ in range(2_000)]
-    rows = pa.table({"key": [text + "k" for text in made], "value": [*made[1:], None]})
+    texts = ["".join(draw.choices(PARTS, k=draw.randrange(5))) for _ in range(2_000)]
+    rows = pa.table({"key": [text + "k" for text in texts], "value": [*texts[1:], None]})
     [keys] = secondary_index_records.keys(rows)
     split = [split_key(key) for key in keys.to_pylist()]
     assert split == [(row["value"], row["key"]) for row in rows.to_pylist()]
 
 
-def test_keys_with_the_same_value_are_in_the_same_file_group_since_version_2():
+def test_keys_with_the_same_value_are_in_one_file_group_from_index_version_2_on():
     rows = pa.table({"key": [f"k$\\{n}" for n in range(500)], "value": ["a$\\b"] * 500})
     [keys] = secondary_index_records.keys(rows)
     for version, groups in (("V1", 10), ("V2", 1)):

@@ -1,4 +1,4 @@
-"""Live rows of file slices that Hudi wrote: merging, partial updates, deletes, and damage."""
+"""Live rows of file slices written by Hudi: merging, partial updates, deletes and damage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def row(id, ts, v=None, w=None):
     return {"id": id, "ts": ts, "v": v, "w": w}
 
 
-def late(ts):
+def long_ordering(ts):
     return wrapped("LongWrapper", ts)
 
 
@@ -68,24 +68,33 @@ def test_the_larger_ordering_value_wins(version, form):
 
 
 @VERSIONS
-def test_the_later_commit_wins_by_commit_time(version):
+def test_the_later_commit_wins_if_rows_are_merged_by_commit_time(version):
     table = ForeignTable(
         FIELDS, {**COMMIT_TIME, "hoodie.table.ordering.fields": "ts"}, version=version
     )
     table.base(1, [row("a", 5), row("b", 5), row("c", 5)])
-    table.log(2, table.upsert(2, [row("a", 1)]), deletes(2, {"b": late(1)}))
+    table.log(2, table.upsert(2, [row("a", 1)]), deletes(2, {"b": long_ordering(1)}))
     assert table.live("id", "ts") == [("a", 1), ("c", 5)]
 
 
-def test_a_late_delete_leaves_newer_rows():
+def test_a_delete_with_a_smaller_ordering_value_keeps_newer_rows():
     table = ForeignTable(FIELDS, EVENT_TIME)
     table.base(1, [row(id, 5, "base") for id in "abcde"])
     table.log(
         2,
-        deletes(2, {"a": late(4), "b": late(5), "c": late(9), "d": COMMIT_TIME_DELETE, "e": None}),
+        deletes(
+            2,
+            {
+                "a": long_ordering(4),
+                "b": long_ordering(5),
+                "c": long_ordering(9),
+                "d": COMMIT_TIME_DELETE,
+                "e": None,
+            },
+        ),
     )
     table.log(3, table.upsert(3, [row("c", 8, "late"), row("d", 1, "again")]))
-    # the update of d has replaced its delete in the log, and then loses to the base file, as in Hudi
+    # as in Hudi, the update of d replaces its delete in the log, and then loses to the base file
     assert table.live("id", "v") == [("a", "base"), ("d", "base")]
 
 
@@ -94,18 +103,18 @@ def test_ordering_fields_are_compared_in_order():
     table = ForeignTable(fields, {**EVENT_TIME, "hoodie.table.ordering.fields": "ts,at"})
     rows = [{**row(id, 5), "at": 50} for id in "abcdef"]
     table.base(1, rows)
-    ends = {
+    ordering_by_key = {
         "a": wrapped_list(wrapped("LongWrapper", 5), wrapped("LongWrapper", 49)),
         "b": wrapped_list(wrapped("LongWrapper", 5), wrapped("LongWrapper", 50)),
         "c": wrapped_list(wrapped("IntWrapper", 6), wrapped("LongWrapper", 1)),
         "d": COMMIT_TIME_DELETE,
         "e": wrapped_list(wrapped("LongWrapper", 1), None),
     }
-    table.log(2, deletes(2, ends), table.upsert(2, [{**row("f", 4), "at": 99}]))
+    table.log(2, deletes(2, ordering_by_key), table.upsert(2, [{**row("f", 4), "at": 99}]))
     assert table.live("id", "ts") == [("a", 5), ("e", 5), ("f", 5)]
 
 
-@pytest.mark.parametrize("ordering", [late(5), wrapped_list(late(5))])
+@pytest.mark.parametrize("ordering", [long_ordering(5), wrapped_list(long_ordering(5))])
 def test_a_delete_with_a_wrong_number_of_ordering_values_is_corrupt(ordering):
     table = ForeignTable(FIELDS, {**EVENT_TIME, "hoodie.table.ordering.fields": "ts,w"})
     table.base(1, [row("a", 5)])
@@ -129,7 +138,7 @@ def test_an_ordering_field_that_is_not_a_column_is_ignored():
     assert table.live("id", "ts") == [("a", 5), ("b", 6)]
     table = ForeignTable(FIELDS, {**EVENT_TIME, "hoodie.table.ordering.fields": "other"})
     table.base(1, [row("a", 5)])
-    table.log(2, table.upsert(2, [row("a", 4)]), deletes(2, {"b": late(1)}))
+    table.log(2, table.upsert(2, [row("a", 4)]), deletes(2, {"b": long_ordering(1)}))
     assert table.live("id", "ts") == [("a", 4)]
 
 
@@ -148,7 +157,7 @@ def test_an_ordering_field_may_be_in_a_struct():
 
 
 @FORMS
-def test_a_partial_update_has_only_some_columns(form):
+def test_a_partial_update_changes_only_the_columns_that_it_has(form):
     table = ForeignTable(FIELDS, EVENT_TIME)
     table.base(1, [row("a", 5, "base", 1), row("b", 5, "base", 1), row("c", 5, "base", 1)])
     updates = [{"id": "a", "ts": 6, "v": "new"}, {"id": "b", "ts": 4, "v": "late"}]
@@ -157,21 +166,21 @@ def test_a_partial_update_has_only_some_columns(form):
     assert table.live("id", "v", "w") == [("a", "new", None), ("b", "base", 1), ("c", "base", 1)]
 
 
-def test_a_late_partial_update_fills_what_a_newer_one_lacks():
+def test_a_late_partial_update_fills_columns_that_a_newer_update_lacks():
     table = ForeignTable(FIELDS, EVENT_TIME)
     table.base(1, [row("a", 1, "base", 1), row("b", 1, "base", 1)])
     table.log(2, table.upsert(2, [{"id": "a", "ts": 9, "v": "9"}], fields=["id", "ts", "v"]))
     late_rows = [{"id": "a", "ts": 5, "w": 5}, {"id": "b", "ts": 5, "w": 5}]
     table.log(3, table.upsert(3, late_rows, fields=["id", "ts", "w"]))
-    table.log(4, deletes(4, {"b": late(7)}))
+    table.log(4, deletes(4, {"b": long_ordering(7)}))
     table.log(5, table.upsert(5, [{"id": "b", "ts": 6, "w": 6}], fields=["id", "ts", "w"]))
     assert table.live("id", "ts", "v", "w") == [("a", 9, "9", 5)]
     table.log(6, table.upsert(6, [{"id": "b", "ts": 7, "w": 7}], fields=["id", "ts", "w"]))
-    # the delete has removed the columns of the log, and not those of the base file
+    # the delete removes the columns in the log, but not those in the base file
     assert table.live("id", "ts", "v", "w") == [("a", 9, "9", 5), ("b", 7, "base", 7)]
 
 
-def test_nulls_do_not_replace_values_if_defaults_are_ignored():
+def test_default_values_do_not_replace_values_if_defaults_are_ignored():
     fields = {**FIELDS, "is_ok": "boolean"}
     table = ForeignTable(
         fields, {**EVENT_TIME, "hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}
@@ -191,7 +200,7 @@ def test_nulls_do_not_replace_values_if_defaults_are_ignored():
     assert table.live("id", "w", "is_ok")[0] == ("a", None, None), "null is not the default"
 
 
-def test_unavailable_values_do_not_replace_values():
+def test_markers_of_unavailable_values_do_not_replace_values():
     stored = {
         **EVENT_TIME,
         "hoodie.table.partial.update.mode": "FILL_UNAVAILABLE",
@@ -205,7 +214,7 @@ def test_unavailable_values_do_not_replace_values():
     assert table.live("id", "v", "w", "b") == [("a", "base", None, b"base"), ("b", "?", None, b"x")]
 
 
-def test_rows_that_are_marked_as_deleted_are_deletes():
+def test_rows_that_are_marked_as_deleted_count_as_deletes():
     stored = {
         **EVENT_TIME,
         f"{PREFIX}hoodie.payload.delete.field": "w",
@@ -225,14 +234,14 @@ def test_rows_that_are_marked_as_deleted_are_deletes():
     assert table.live("id", "v") == [("b", "base"), ("c", None), ("e", None)]
 
 
-def test_rows_of_a_change_log_may_be_deletes():
+def test_rows_of_a_change_log_with_operation_d_or_minus_u_are_deletes():
     table = ForeignTable(FIELDS, COMMIT_TIME)
     table.base(1, [row(id, 5) for id in "abcd"])
     schema = table.file_schema()
     schema["fields"].append({"name": "_hoodie_operation", "type": ["null", "string"]})
     rows = table.rows(2, [row(id, 6) for id in "abcd"])
-    for one, operation in zip(rows, ("D", "-U", "U", None), strict=True):
-        one["_hoodie_operation"] = operation
+    for change, operation in zip(rows, ("D", "-U", "U", None), strict=True):
+        change["_hoodie_operation"] = operation
     table.log(2, avro_rows(2, rows, schema))
     assert table.live("id", "ts") == [("c", 6), ("d", 6)]
 
@@ -248,7 +257,7 @@ def test_record_keys_that_are_not_stored_are_computed(version):
     table = ForeignTable(FIELDS, stored, version=version)
     table.base(1, [row("a", 5, w=1), row("a", 5, w=2), row("b", 5, w=1)])
     assert "_hoodie_record_key" not in table.read().column_names
-    table.log(2, table.upsert(2, [row("a", 6, w=2)]), deletes(2, {"id:b,w:1": late(5)}))
+    table.log(2, table.upsert(2, [row("a", 6, w=2)]), deletes(2, {"id:b,w:1": long_ordering(5)}))
     assert table.live("id", "w", "ts") == [("a", 1, 5), ("a", 2, 6)]
 
 
@@ -286,7 +295,7 @@ def test_required_columns_of_a_slice_with_only_a_base_file_are_read():
 
 
 @VERSIONS
-def test_a_pending_compaction_changes_no_rows(version):
+def test_log_files_before_and_after_a_pending_compaction_are_merged(version):
     table = ForeignTable(FIELDS, EVENT_TIME, version=version)
     table.base(1, [row("a", 1), row("b", 1), row("c", 1)])
     table.log(2, table.upsert(2, [row("a", 2), row("b", 2)]))
@@ -300,15 +309,15 @@ def test_a_pending_compaction_changes_no_rows(version):
     assert table.live("id", "ts") == [("a", 2), ("b", 4)]
 
 
-def test_a_slice_may_have_only_deletes():
+def test_a_slice_with_only_deletes_has_no_rows():
     table = ForeignTable(FIELDS, EVENT_TIME)
-    table.log(1, deletes(1, {"a": late(1)}))
+    table.log(1, deletes(1, {"a": long_ordering(1)}))
     assert table.read().to_pylist() == []
     assert table.read().schema.names[-4:] == list(FIELDS)
 
 
 @VERSIONS
-def test_blocks_that_do_not_count_change_nothing(version):
+def test_torn_uncommitted_rolled_back_corrupt_and_cdc_blocks_change_nothing(version):
     table = ForeignTable(FIELDS, EVENT_TIME, version=version)
     table.base(1, [row("a", 5)])
     torn = table.upsert(2, [row("a", 8)])[:-1]
@@ -319,7 +328,7 @@ def test_blocks_that_do_not_count_change_nothing(version):
     assert table.live("id", "ts") == [("a", 5), ("b", 1)]
 
 
-def test_a_log_compaction_stands_for_the_blocks_it_names():
+def test_a_log_compaction_replaces_the_blocks_that_it_names():
     table = ForeignTable(FIELDS, COMMIT_TIME)
     table.base(1, [row("a", 1), row("b", 1)])
     table.log(2, table.upsert(2, [row("a", 2), row("b", 2)]))
@@ -358,7 +367,7 @@ def test_a_null_key_is_corrupt(place):
 
 
 @FORMS
-def test_null_and_empty_parts_of_keys_that_are_not_stored_have_words(form):
+def test_null_and_empty_fields_have_placeholders_in_keys_that_are_not_stored(form):
     stored = {
         "hoodie.populate.meta.fields": "false",
         "hoodie.table.recordkey.fields": "id,v",
@@ -366,16 +375,19 @@ def test_null_and_empty_parts_of_keys_that_are_not_stored_have_words(form):
     }
     table = ForeignTable(FIELDS, {**COMMIT_TIME, **stored})
     table.base(1, [row("a", 1, ""), row("b", 1), row("c", 1, ""), row("d", 1), row("e", 1, "x")])
-    ends = {"id:a,v:__empty__": COMMIT_TIME_DELETE, "id:b,v:__null__": COMMIT_TIME_DELETE}
+    ordering_by_key = {
+        "id:a,v:__empty__": COMMIT_TIME_DELETE,
+        "id:b,v:__null__": COMMIT_TIME_DELETE,
+    }
     updates = table.upsert(2, [row("c", 2, ""), row("d", 2)], form=form)
-    table.log(2, deletes(2, ends), updates)
+    table.log(2, deletes(2, ordering_by_key), updates)
     assert table.live("id", "ts", "v") == [("c", 2, ""), ("d", 2, None), ("e", 1, "x")]
     table.log(3, table.upsert(3, [{"id": None, "ts": 3, "v": None}], form=form))
     with pytest.raises(Corrupt, match="record key is null"):
         table.read()
 
 
-def test_null_in_a_required_column_is_corrupt():
+def test_a_null_in_a_required_column_is_corrupt():
     table = ForeignTable({"id": ("string",), "ts": ("long",), "v": "string"}, EVENT_TIME)
     table.base(1, [{"id": "a", "ts": 5, "v": None}])
     table.log(2, table.upsert(2, [{"id": "a", "ts": 6}], fields=["id", "ts"]))
@@ -385,7 +397,7 @@ def test_null_in_a_required_column_is_corrupt():
         table.read()
 
 
-def test_an_hfile_block_is_refused():
+def test_an_hfile_block_in_a_data_file_is_refused():
     table = ForeignTable(FIELDS, EVENT_TIME)
     table.log(1, block(1, b"", log_file.HFILE))
     with pytest.raises(Unsupported, match="type 4"):
@@ -405,7 +417,7 @@ def test_an_hfile_block_is_refused():
     ],
     ids=range(7),
 )
-def test_damaged_avro_content_is_corrupt_and_named(content):
+def test_damaged_avro_content_is_corrupt_and_the_error_names_the_file(content):
     table = ForeignTable(FIELDS, EVENT_TIME)
     table.log(1, block(1, content, SCHEMA=json.dumps(table.file_schema())))
     with pytest.raises(Corrupt, match=r"log\.1_1-2-3"):
@@ -419,7 +431,7 @@ def test_a_data_block_without_a_schema_is_corrupt():
         table.read()
 
 
-def test_files_that_are_not_parquet_are_corrupt_and_named():
+def test_files_that_are_not_parquet_are_corrupt_and_the_error_names_them():
     for is_base in (True, False):
         table = ForeignTable(FIELDS, EVENT_TIME)
         if is_base:
@@ -441,7 +453,7 @@ VALUES = st.none() | st.integers(0, 9)
 
 @st.composite
 def histories(draw):
-    """A base file or None, and commits of upserts (key, ts, columns) and deletes (key, ts)."""
+    """Draw a base file or None, and commits of upserts (key, ts, columns) and deletes (key, ts)."""
     base = None
     if draw(st.booleans()):
         base = [(key, draw(TIMES), {"v": "0", "w": 0}) for key in draw(st.sets(KEYS))]
@@ -462,8 +474,8 @@ def histories(draw):
     return base, commits
 
 
-def expected(base, commits, is_event_time):
-    """Return the live rows (id, v, w), merged one by one."""
+def fold(base, commits, is_event_time):
+    """Return the live rows (id, v, w), merged one event at a time."""
     state = {}
 
     def wins(new, old):
@@ -477,10 +489,10 @@ def expected(base, commits, is_event_time):
             old_ts, old = state[key]
             if is_event_time and columns is None and old is None and old_ts is None:
                 continue
-            both = columns is not None and old is not None
+            is_update_of_row = columns is not None and old is not None
             if wins(ts, old_ts):
-                state[key] = ts, {**old, **columns} if both else columns
-            elif both:
+                state[key] = ts, {**old, **columns} if is_update_of_row else columns
+            elif is_update_of_row:
                 state[key] = old_ts, {**columns, **old}
     live = {}
     for key, ts, columns in base or []:
@@ -493,7 +505,7 @@ def expected(base, commits, is_event_time):
     return sorted((key, row.get("v"), row.get("w")) for key, row in live.items())
 
 
-def written(base, commits, stored, version, form, storage=None):
+def write_history(base, commits, stored, version, form, storage=None):
     table = ForeignTable(FIELDS, stored, version=version, storage=storage)
     if base is not None:
         table.base(1, [{"id": key, "ts": ts, **columns} for key, ts, columns in base])
@@ -501,7 +513,7 @@ def written(base, commits, stored, version, form, storage=None):
         if kind == "delete":
             ordering = {}
             for key, ts, _ in events:
-                ordering[key] = COMMIT_TIME_DELETE if ts is None else late(ts)
+                ordering[key] = COMMIT_TIME_DELETE if ts is None else long_ordering(ts)
             table.log(number, deletes(number, ordering, SCHEMA=json.dumps(table.file_schema())))
             continue
         rows = [{"id": key, "ts": ts, **columns} for key, ts, columns in events]
@@ -515,13 +527,13 @@ def written(base, commits, stored, version, form, storage=None):
 )
 def test_random_histories_are_merged_like_a_fold(history, is_event_time, version, form):
     stored = EVENT_TIME if is_event_time else COMMIT_TIME
-    table = written(*history, stored, version, form)
+    table = write_history(*history, stored, version, form)
     rows = sorted(table.live("id", "v", "w"))
-    assert rows == expected(*history, is_event_time)
+    assert rows == fold(*history, is_event_time)
 
 
-def of_hudi_rs(folder):
-    """Return the live rows that hudi-rs finds. It refuses tables with two ordering fields."""
+def rows_of_hudi_rs(folder):
+    """Return the live rows that hudi-rs reads. It refuses tables with two ordering fields."""
     batches = HudiTable(folder).read()
     rows = pa.Table.from_batches(map(pa.record_batch, batches)) if batches else None
     return (
@@ -541,11 +553,11 @@ def updates_whole_rows_first(history):
     return True not in partial or "full" not in kinds[partial.index(True) :]
 
 
-def same_as_hudi_rs(history, is_event_time, version, form):
+def assert_same_as_hudi_rs(history, is_event_time, version, form):
     stored = EVENT_TIME if is_event_time else COMMIT_TIME
     with tempfile.TemporaryDirectory() as folder:
-        table = written(*history, stored, version, form, LocalStorage(folder))
-        assert sorted(table.live("id", "v", "w")) == sorted(of_hudi_rs(folder))
+        table = write_history(*history, stored, version, form, LocalStorage(folder))
+        assert sorted(table.live("id", "v", "w")) == sorted(rows_of_hudi_rs(folder))
 
 
 CASES = (
@@ -559,11 +571,11 @@ CASES = (
 @given(*CASES)
 @settings(max_examples=10)
 def test_random_histories_are_merged_like_hudi_rs(history, is_event_time, version, form):
-    same_as_hudi_rs(history, is_event_time, version, form)
+    assert_same_as_hudi_rs(history, is_event_time, version, form)
 
 
 @pytest.mark.nightly
 @given(*CASES)
 @settings(max_examples=1000, deadline=None)
 def test_many_random_histories_are_merged_like_hudi_rs(history, is_event_time, version, form):
-    same_as_hudi_rs(history, is_event_time, version, form)
+    assert_same_as_hudi_rs(history, is_event_time, version, form)

@@ -1,4 +1,4 @@
-"""The columns of a table that Hudi wrote, and older files as columns of the table."""
+"""Columns of a table written by Hudi, and conversion of older files to these columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names(table: ForeignTable, at: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_the_newest_commit_has_the_schema(version):
+def test_the_schema_is_that_of_the_newest_commit_that_is_not_a_compaction(version):
     table = ForeignTable({"id": "string"}, version=version)
     table.commit(1)
     table.commit(2, schema=record({"id": "string", "v": ("long",)}))
@@ -46,13 +46,13 @@ def test_the_newest_commit_has_the_schema(version):
     assert json.loads(schema.avro)["fields"][1]["name"] == "v"
 
 
-def test_a_table_without_meta_columns_has_none():
+def test_the_schema_of_a_table_without_meta_columns_has_none():
     table = ForeignTable({"id": "string"}, {"hoodie.populate.meta.fields": "false"})
     table.commit(1, schema=table.file_schema())
     assert schema_of(table).columns.names == ["id"]
 
 
-def test_without_a_commit_with_a_schema_a_base_file_has_it():
+def test_the_schema_is_read_from_a_base_file_if_no_commit_has_it():
     table = ForeignTable({"id": "string", "v": {"type": "array", "items": "long"}})
     table.base(1, [{"id": "a", "v": [1]}])
     [path] = [info.path for info in table.storage.list(".hoodie/timeline")]
@@ -63,7 +63,7 @@ def test_without_a_commit_with_a_schema_a_base_file_has_it():
     )
 
 
-def test_a_base_file_without_an_avro_schema_has_its_own():
+def test_the_parquet_schema_of_a_base_file_without_an_avro_schema_is_used():
     table = ForeignTable({"id": "string"})
     out = io.BytesIO()
     pq.write_table(pa.table({"id": ["a"], "_hoodie_record_key": ["a"], "n": [1]}), out)
@@ -74,7 +74,7 @@ def test_a_base_file_without_an_avro_schema_has_its_own():
     assert schema_of(table).avro == ""
 
 
-def test_a_new_table_has_the_schema_of_its_creation():
+def test_a_table_without_commits_has_the_schema_of_its_creation_or_is_refused():
     created = json.dumps(record({"id": "string"}))
     assert names(ForeignTable({}, {"hoodie.table.create.schema": created})) == ["id"]
     with pytest.raises(Unsupported, match="no schema"):
@@ -90,7 +90,7 @@ def test_a_new_table_has_the_schema_of_its_creation():
         ({"a": "unknown"}, Corrupt),
     ],
 )
-def test_columns_that_arrow_does_not_have_are_refused(fields, error):
+def test_types_that_arrow_does_not_have_are_refused_and_unknown_types_are_corrupt(fields, error):
     members = [{"name": name, "type": type} for name, type in fields.items()]
     text = json.dumps({"type": "record", "name": "r", "fields": members})
     with pytest.raises(error):
@@ -113,7 +113,7 @@ def test_a_repeated_column_is_corrupt():
 # Conversion of files
 
 
-def converted(values: pa.Array, type: pa.DataType) -> list[object]:
+def convert(values: pa.Array, type: pa.DataType) -> list[object]:
     schema = TableSchema(pa.schema({"a": type}))
     rows = to_table_columns(pa.table({"a": values}), schema, ["a"], path="x.parquet")
     assert rows.schema.field("a").type == type
@@ -155,8 +155,8 @@ def converted(values: pa.Array, type: pa.DataType) -> list[object]:
     ],
     ids=str,
 )
-def test_values_are_widened_like_hudi_does(values, type, expected):
-    assert converted(values, type) == expected
+def test_values_of_older_types_are_widened_as_by_hudi(values, type, expected):
+    assert convert(values, type) == expected
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_values_are_widened_like_hudi_does(values, type, expected):
     ],
     ids=str,
 )
-def test_other_changes_of_types_are_refused(values, type):
+def test_changes_of_types_that_hudi_does_not_widen_are_refused(values, type):
     with pytest.raises(Unsupported, match=r"column 'a' of x\.parquet"):
-        converted(values, type)
+        convert(values, type)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_other_changes_of_types_are_refused(values, type):
     ],
     ids=str,
 )
-def test_values_that_do_not_fit_are_corrupt(values, type):
+def test_values_that_do_not_fit_the_new_type_are_corrupt(values, type):
     with pytest.raises(Corrupt) as caught:
-        converted(values, type)
+        convert(values, type)
     assert caught.value.path == "x.parquet"
 
 
@@ -210,16 +210,16 @@ def test_nested_fields_are_matched_by_name():
     old = pa.struct({"b": pa.int32(), "gone": pa.bool_(), "a": pa.float32()})
     new = pa.struct({"a": pa.float64(), "added": pa.string(), "b": pa.int64()})
     value, expected = {"b": 1, "gone": True, "a": 0.1}, {"a": 0.1, "added": None, "b": 1}
-    assert converted(pa.array([value, None], old), new) == [expected, None]
+    assert convert(pa.array([value, None], old), new) == [expected, None]
     lists = pa.array([[value], None, []], pa.list_(pa.field("array", old)))
-    assert converted(lists, pa.list_(pa.field("element", new))) == [[expected], None, []]
+    assert convert(lists, pa.list_(pa.field("element", new))) == [[expected], None, []]
     maps = pa.array([[("k", value)], None], pa.map_(pa.string(), old))
-    assert converted(maps, pa.map_(pa.string(), new)) == [[("k", expected)], None]
+    assert convert(maps, pa.map_(pa.string(), new)) == [[("k", expected)], None]
     required = pa.struct([pa.field("b", pa.int64(), False)])
-    assert converted(pa.array([value, None], old), required) == [{"b": 1}, None]
+    assert convert(pa.array([value, None], old), required) == [{"b": 1}, None]
 
 
-def test_columns_are_added_reordered_and_left_out():
+def test_columns_are_added_with_their_defaults_reordered_and_left_out():
     text = json.dumps(
         {
             "type": "record",
@@ -242,7 +242,7 @@ def test_columns_are_added_reordered_and_left_out():
     assert rows["n"].to_pylist() == [None, None]
 
 
-def test_old_files_of_a_slice_are_read_in_the_columns_of_the_table():
+def test_old_files_of_a_slice_are_read_with_the_columns_of_the_table():
     table = ForeignTable({"id": "string", "n": "int", "f": "float"})
     table.base(1, [{"id": "a", "n": 1, "f": 0.1}, {"id": "b", "n": 2, "f": 0.5}])
     table.schema = record({"f": "double", "id": "string", "n": "long", "new": "string"})
@@ -251,7 +251,7 @@ def test_old_files_of_a_slice_are_read_in_the_columns_of_the_table():
     assert table.live("id", "n", "f", "new") == [("a", 1, 0.1, None), ("b", 2**40, None, "x")]
 
 
-def test_times_of_96_bits_and_other_units_are_read():
+def test_int96_timestamps_and_timestamps_of_other_units_are_read():
     at = {"type": "long", "logicalType": "timestamp-micros"}
     table = ForeignTable({"id": "string", "at": at, "ms": at})
     rows = pa.table(
@@ -272,19 +272,19 @@ def test_times_of_96_bits_and_other_units_are_read():
 
 
 @pytest.mark.parametrize("form", [avro_rows, parquet_rows], ids=["avro", "parquet"])
-def test_milliseconds_that_are_named_microseconds_are_milliseconds(form):
+def test_milliseconds_that_are_declared_as_microseconds_are_read_as_milliseconds(form):
     micros = {"type": "long", "logicalType": "timestamp-micros"}
     table = ForeignTable({"id": "string", "at": micros})
     table.base(1, [{"id": "a", "at": 1_700_000_000_000}, {"id": "b", "at": 1}])
     table.log(2, table.upsert(2, [{"id": "b", "at": 1_700_000_000_001}], form=form))
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     table.commit(3, schema=record({"id": "string", "at": millis}))
-    then = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    later = then.replace(microsecond=1000)
-    assert table.live("id", "at") == [("a", then), ("b", later)]
+    first_time = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    second_time = first_time.replace(microsecond=1000)
+    assert table.live("id", "at") == [("a", first_time), ("b", second_time)]
 
 
-def test_names_with_dots_are_names_of_columns():
+def test_a_name_with_a_dot_is_the_name_of_a_column_and_not_a_path():
     out = io.BytesIO()
     pq.write_table(pa.table({"a.b": [1], "a": [{"b": 2}], "id": ["x"]}), out, store_schema=False)
     table = ForeignTable({"id": "string"}, {"hoodie.populate.meta.fields": "false"})
@@ -294,7 +294,7 @@ def test_names_with_dots_are_names_of_columns():
     assert table.read(["a.b", "id"]).to_pylist() == [{"a.b": 1, "id": "x"}]
 
 
-def test_a_file_with_too_many_rows_is_corrupt():
+def test_a_file_with_too_many_rows_for_its_size_is_corrupt():
     table = ForeignTable({"id": "string"})
     data = parquet([{"id": None}] * 200_000, record({"id": "string"}))
     assert len(data) * 64 < 200_000

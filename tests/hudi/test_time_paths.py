@@ -1,4 +1,4 @@
-"""Partition paths that are made of a time, as Hudi's key generator makes them."""
+"""Partition paths that are formatted times, as made by Hudi's timestamp-based key generator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mdt.stores.storage import MemoryStorage
 TIME = pa.timestamp("us", "UTC")
 DAY = {"hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd"}
 _STRFTIME = {"yyyy-MM-dd-HH": "%Y-%m-%d-%H", "yyyy-MM-dd": "%Y-%m-%d"}
-MOMENTS = [
+TIMES = [
     datetime(2024, 2, 29, 23, 30, 1, 5, UTC),
     datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
     None,
@@ -38,12 +38,12 @@ def rows(type, values, v=0):
     return pa.table([ids, pa.array(values, type), [v] * len(values)], schema=schema_of(type))
 
 
-def made(path, type, kind=mdt.Table, **given):
+def create_table(path, type, kind=mdt.Table, **changes):
     arguments = {
         "key": ["id"],
         "partition_by": ["at"],
         "options": {**DAY, "mdt.durable": False},
-        **given,
+        **changes,
     }
     return kind(mdt.create(path, schema_of(type), **arguments).storage)
 
@@ -51,7 +51,7 @@ def made(path, type, kind=mdt.Table, **given):
 @pytest.mark.parametrize(
     ("type", "values"),
     [
-        (TIME, MOMENTS),
+        (TIME, TIMES),
         (pa.timestamp("ms"), [datetime(2024, 2, 29, 23), datetime(1969, 12, 31), None]),
         (pa.date32(), [date(2024, 2, 29), date(1969, 12, 31), None]),
         (pa.int64(), [1709249401000, -1, None]),
@@ -66,11 +66,11 @@ def made(path, type, kind=mdt.Table, **given):
         ("yyyyMMdd", False, ["20240229", "19691231", NULL_PARTITION]),
     ],
 )
-def test_paths_are_texts_of_the_time(type, values, pattern, hive_style, expected):
-    codes, found = partition_paths(
+def test_paths_are_formatted_times(type, values, pattern, hive_style, expected):
+    codes, unique_paths = partition_paths(
         rows(type, values), ["at"], hive_style, TimePath(pattern, "ms", "UTC")
     )
-    assert [found[code] for code in codes] == expected
+    assert [unique_paths[code] for code in codes] == expected
 
 
 TEXTS = {
@@ -95,7 +95,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("input", "zone", "texts", "expected"), TEXTS.values(), ids=TEXTS)
-def test_paths_are_made_of_the_times_in_texts(input, zone, texts, expected):
+def test_times_in_texts_are_parsed_and_formatted_as_paths(input, zone, texts, expected):
     path = TimePath("yyyy/MM/dd/HH", "ms", zone, input=input)
     path.check(pa.field("at", pa.string()))
     assert path.texts(pa.array([*texts, None], pa.string())).to_pylist() == [*expected, None]
@@ -112,14 +112,16 @@ def test_paths_are_made_of_the_times_in_texts(input, zone, texts, expected):
         ("", "1969/12/31/19"),
     ],
 )
-def test_a_null_of_another_writer_is_the_first_moment_as_its_texts_have_it(input, expected):
+def test_a_null_of_another_writer_counts_as_the_first_moment_of_1970_in_the_input_format(
+    input, expected
+):
     path = TimePath("yyyy/MM/dd/HH", "ms", "America/New_York", null_is_first=True, input=input)
     null = pa.array([None], pa.string() if input else pa.int64())
     assert path.texts(null).to_pylist() == [expected]
 
 
 @pytest.mark.parametrize("text", ["2024-13-01", "2024-02-30", "2024-1-1", "2024-01-01 ", "", "x"])
-def test_a_text_that_is_no_time_is_refused_by_its_value(text):
+def test_a_text_that_is_not_a_time_is_refused_and_the_error_has_its_value(text):
     path = TimePath("yyyy", "ms", "UTC", input="yyyy-MM-dd")
     with pytest.raises(Invalid) as error:
         path.texts(pa.array(["2024-01-01", None, text]))
@@ -130,7 +132,7 @@ def test_a_text_that_is_no_time_is_refused_by_its_value(text):
     ("form", "text"),
     [("Z", "+2400"), ("Z", "-0060"), ("Z", "+9999"), ("ZZ", "+24:00"), ("ZZ", "-00:60")],
 )
-def test_an_offset_that_java_does_not_read_is_refused(form, text):
+def test_an_offset_that_java_does_not_parse_is_refused(form, text):
     path = TimePath("yyyy", "ms", "UTC", input=f"yyyy-MM-dd{form}")
     with pytest.raises(Invalid, match="is no time"):
         path.texts(pa.array([f"2024-01-01{text}"]))
@@ -139,20 +141,20 @@ def test_an_offset_that_java_does_not_read_is_refused(form, text):
 @pytest.mark.parametrize(
     "input", ["yyyy,yyyy-MM", "yy", "MM-dd", "yyyy-MM-MM", "yyyyZZZ", "yyyy'", "yyyyT"]
 )
-def test_a_pattern_of_texts_that_is_not_known_is_refused(input):
+def test_an_unsupported_input_pattern_is_refused(input):
     options = {**DAY, "mdt.partition.time.input": input}
-    said = "is not a pattern of times in texts"
-    refused(said, made, MemoryStorage(), pa.string(), options=options)
+    message = "is not a pattern of times in texts"
+    refused(message, create_table, MemoryStorage(), pa.string(), options=options)
 
 
-def test_a_table_is_partitioned_by_texts(tmp_path):
+def test_a_table_is_partitioned_by_times_in_texts(tmp_path):
     options = {
         "mdt.partition.time.pattern": "yyyy/MM/dd",
         "hoodie.keygen.timebased.input.dateformat": "yyyy-MM-dd'T'HH:mm",
         "mdt.durable": False,
         "mdt.hive.style": False,
     }
-    table = made(tmp_path, pa.string(), options=options)
+    table = create_table(tmp_path, pa.string(), options=options)
     first = rows(pa.string(), ["2024-01-01T01:00", "2024-01-01T02:00", "2024-01-02T01:00"])
     table.upsert(first)
     later = rows(pa.string(), ["2024-01-01T05:00"], 7)
@@ -163,10 +165,10 @@ def test_a_table_is_partitioned_by_texts(tmp_path):
     assert table.get({"id": "k0", "at": "2024-01-01T09:59"})["v"] == 7
     assert table.delete_partition("2024/01/02").deleted == 1
     assert mdt.open(tmp_path).check().ok
-    told = properties.decode((tmp_path / ".hoodie/hoodie.properties").read_bytes())
+    stored = properties.decode((tmp_path / ".hoodie/hoodie.properties").read_bytes())
     names = ("timestamp.type", "timezone", "input.dateformat")
-    found = [told[f"hoodie.keygen.timebased.{name}"] for name in names]
-    assert found == ["DATE_STRING", "UTC", "yyyy-MM-dd'T'HH:mm"]
+    values = [stored[f"hoodie.keygen.timebased.{name}"] for name in names]
+    assert values == ["DATE_STRING", "UTC", "yyyy-MM-dd'T'HH:mm"]
 
 
 @pytest.mark.parametrize(
@@ -194,21 +196,23 @@ def test_a_table_is_partitioned_by_texts(tmp_path):
     ],
     ids=["an hour left out", "an hour twice", "a midnight twice", "a day without midnight"],
 )
-def test_every_moment_has_the_path_of_its_zone(zone, pattern, moments, expected):
+def test_paths_have_local_times_also_when_clocks_change(zone, pattern, moments, expected):
     at = [datetime.fromisoformat(f"{moment}+00:00") for moment in moments]
     path = TimePath(pattern, "ms", zone)
-    _, found = partition_paths(rows(TIME, at), ["at"], False, path)
-    local = {f"{one.astimezone(ZoneInfo(zone)):{_STRFTIME[pattern]}}" for one in at}
-    assert sorted(found) == expected == sorted(local)
+    _, unique_paths = partition_paths(rows(TIME, at), ["at"], False, path)
+    local = {f"{time.astimezone(ZoneInfo(zone)):{_STRFTIME[pattern]}}" for time in at}
+    assert sorted(unique_paths) == expected == sorted(local)
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, PooledTable], ids=["here", "tasks"])
 @pytest.mark.parametrize("pattern", ["yyyy-MM-dd", "yyyy/MM/dd"])
-def test_a_table_is_written_read_and_dropped_by_days(tmp_path, pattern, kind):
+def test_a_table_partitioned_by_days_is_written_read_and_emptied_by_partition(
+    tmp_path, pattern, kind
+):
     options = {"mdt.partition.time.pattern": pattern, "mdt.durable": False, "mdt.hive.style": False}
-    table = made(tmp_path, TIME, kind, options=options)
+    table = create_table(tmp_path, TIME, kind, options=options)
     hours = [(1, 1), (1, 2), (2, 1), (2, 2)]
-    first = rows(TIME, [datetime(2024, 1, *one, tzinfo=UTC) for one in hours])
+    first = rows(TIME, [datetime(2024, 1, *day_and_hour, tzinfo=UTC) for day_and_hour in hours])
     table.upsert(first)
     later = rows(TIME, [datetime(2024, 1, 1, 5, tzinfo=UTC)], 7)
     assert table.upsert(later).updated == 1, "the same day, another hour"
@@ -225,27 +229,27 @@ def test_a_table_is_written_read_and_dropped_by_days(tmp_path, pattern, kind):
     assert not len(table.scan().to_arrow()) and mdt.open(tmp_path).check().ok
 
 
-def test_hudi_is_told_its_key_generator_and_its_options():
+def test_the_table_properties_have_hudis_key_generator_and_its_options():
     storage = MemoryStorage()
     options = {
         **DAY,
         "mdt.partition.time.unit": "s",
         "hoodie.keygen.timebased.timezone": "Asia/Tokyo",
     }
-    made(storage, pa.int64(), options=options)
-    told = properties.decode(storage.read(paths.properties()))
-    assert told["hoodie.table.keygenerator.class"].endswith("TimestampBasedKeyGenerator")
+    create_table(storage, pa.int64(), options=options)
+    stored = properties.decode(storage.read(paths.properties()))
+    assert stored["hoodie.table.keygenerator.class"].endswith("TimestampBasedKeyGenerator")
     names = ("timestamp.type", "timezone", "output.dateformat")
-    found = [told[f"hoodie.keygen.timebased.{name}"] for name in names]
-    assert found == ["UNIX_TIMESTAMP", "Asia/Tokyo", "yyyy-MM-dd"]
+    values = [stored[f"hoodie.keygen.timebased.{name}"] for name in names]
+    assert values == ["UNIX_TIMESTAMP", "Asia/Tokyo", "yyyy-MM-dd"]
 
 
 @pytest.mark.parametrize("pattern", ["EEE", "yyyy//dd", "../yyyy", "yyyy/MMMM", "yyyy-dddd"])
-def test_a_pattern_that_makes_no_path_is_refused(pattern):
+def test_a_pattern_that_gives_no_valid_path_is_refused(pattern):
     options = {"mdt.partition.time.pattern": pattern}
     refused(
         "is not a pattern for time-based partition paths",
-        made,
+        create_table,
         MemoryStorage(),
         TIME,
         options=options,
@@ -268,5 +272,5 @@ def test_a_pattern_that_makes_no_path_is_refused(pattern):
         ),
     ],
 )
-def test_a_table_that_can_have_no_paths_of_time_is_refused(given, kind, said):
-    refused(said, made, MemoryStorage(), TIME, kind=kind, **given)
+def test_tables_that_cannot_have_time_based_paths_are_refused(given, kind, said):
+    refused(said, create_table, MemoryStorage(), TIME, kind=kind, **given)

@@ -1,4 +1,4 @@
-"""Instants: their text, and their names and order on Hudi's timelines."""
+"""Instants: their text, names and order on Hudi's timelines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_instant_is_utc_to_the_millisecond():
 
 
 @given(TIMES, TIMES)
-def test_instants_come_back_and_order_as_their_times(a, b):
+def test_instants_round_trip_and_sort_as_their_times(a, b):
     first, second = timeline.instant_text(a), timeline.instant_text(b)
     assert timeline.instant_us(first) == a - a % 1000
     assert (first < second) == (a // 1000 < b // 1000)
@@ -40,18 +40,18 @@ def test_instants_come_back_and_order_as_their_times(a, b):
 @pytest.mark.parametrize(
     "text", ["", "2026", T + "0", "20261321053000123", "2026112105300012a", "２" * 17]
 )
-def test_what_is_no_instant_is_refused(text):
+def test_invalid_instants_are_refused(text):
     with pytest.raises(Invalid):
         timeline.instant_us(text)
 
 
-def test_times_beyond_the_calendar_are_refused():
+def test_times_after_the_year_9999_are_refused():
     with pytest.raises(Invalid):
         timeline.instant_text(10**18)
 
 
 @pytest.mark.parametrize("text", [T, T[:14]])
-def test_seventeen_digits_are_a_time_and_fourteen_of_old_tables(text):
+def test_times_have_seventeen_digits_or_fourteen_in_old_tables(text):
     assert timeline.is_time(text)
     wrong = ("", f"{text}0", f"{text[:-1]}a", f"{text}\n", "２" * len(text))
     assert not any(map(timeline.is_time, wrong))
@@ -60,14 +60,14 @@ def test_seventeen_digits_are_a_time_and_fourteen_of_old_tables(text):
 @pytest.mark.parametrize("state", [REQUESTED, INFLIGHT, COMPLETED])
 @pytest.mark.parametrize("action", sorted(timeline.ACTIONS))
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=map(str, LAYOUTS))
-def test_names_come_back_for_every_action(action, state, layout):
+def test_names_of_instants_round_trip_for_every_action_state_and_layout(action, state, layout):
     is_timed = layout.has_completions and state == COMPLETED
     instant = Instant(T, action, state, C if is_timed else "")
-    found = layout.instant_at(layout.path_of(instant))
-    assert found == instant and found.completion == instant.completion
+    parsed = layout.instant_at(layout.path_of(instant))
+    assert parsed == instant and parsed.completion == instant.completion
 
 
-def test_an_inflight_commit_has_the_short_name():
+def test_an_inflight_commit_has_a_short_name():
     assert V6.path_of(Instant(T, "commit", INFLIGHT)) == f".hoodie/{T}.inflight"
 
 
@@ -90,18 +90,18 @@ def test_an_inflight_commit_has_the_short_name():
         f"../{T}.commit",
     ],
 )
-def test_foreign_names_are_no_instants(name):
+def test_other_names_and_folders_are_not_instants(name):
     assert V6.instant_at(f".hoodie/{name}") is None
     assert V6.instant_at(f"{T}.commit") is None
 
 
-def test_a_completed_instant_of_version_9_has_its_completion_in_its_name():
+def test_a_completed_instant_of_version_9_has_its_completion_time_in_its_name():
     assert V9.completed_path(T, "", "commit") == f".hoodie/timeline/{T}_{T}.commit"
     assert V9.completed_path(T, C, "compaction") == f".hoodie/timeline/{T}_{C}.commit"
 
 
 @pytest.mark.parametrize("name", [f"{T}_{C}.commit.requested", f"{T}_.commit", f"{T}_{C}.ourindex"])
-def test_other_names_are_no_instants_of_version_9(name):
+def test_other_names_and_folders_are_not_instants_of_version_9(name):
     assert V9.instant_at(f".hoodie/timeline/{name}") is None
     assert V9.instant_at(f".hoodie/{T}_{C}.commit") is None
 
@@ -115,12 +115,14 @@ def test_other_names_are_no_instants_of_version_9(name):
         ("deltacommit", "UPSERT", ""),
     ],
 )
-def test_in_version_9_the_plan_of_a_service_replaces_its_announcement(action, operation, planned):
+def test_in_version_9_the_plan_of_a_table_service_replaces_its_announcement(
+    action, operation, planned
+):
     replaced = {} if action == "replacecommit" else None
-    nothing = CommitMetadata(
+    empty = CommitMetadata(
         WRITTEN.empty_table(), "{}", operation, compacted=False, replaced=replaced
     )
-    completed, *plans = [path for path, _ in V9.completed(T, C, action, nothing, ())]
+    completed, *plans = [path for path, _ in V9.completed(T, C, action, empty, ())]
     assert completed == V9.completed_path(T, C, action)
     states = (REQUESTED, INFLIGHT) if planned else ()
     assert plans == [V9.path_of(Instant(T, planned, state)) for state in states]
@@ -129,7 +131,7 @@ def test_in_version_9_the_plan_of_a_service_replaces_its_announcement(action, op
     assert list(V9.superseded(T, action, operation)) == (announced if is_replaced else [])
 
 
-def test_a_log_file_of_version_9_is_told_without_its_slice():
+def test_the_write_stat_of_a_version_9_log_file_has_no_base_file_and_no_older_log_files():
     row = {
         "partition": "x",
         "file_id": "f-0",
@@ -148,8 +150,8 @@ def test_a_log_file_of_version_9_is_told_without_its_slice():
     metadata = CommitMetadata(files, "{}", "UPSERT", compacted=False, extra={"mdt.seq": "3"})
     ((_, body),) = V9.completed(T, C, "deltacommit", metadata, ())
     assert V9.extra(body)["mdt.seq"] == "3"
-    told = commit_metadata.decode(body, "")
-    assert [file.path for file in told.files] == [f"x/{row['name']}"]
+    decoded = commit_metadata.decode(body, "")
+    assert [file.path for file in decoded.files] == [f"x/{row['name']}"]
     (stat,) = next(fastavro.reader(BytesIO(body)))["partitionToWriteStats"]["x"]
     assert (stat["prevCommit"], stat["baseFile"], stat["logFiles"]) == (T, "", [row["name"]])
     assert (stat["logVersion"], stat["numUpdateWrites"]) == (1, 2)
@@ -171,12 +173,12 @@ def test_a_log_file_of_version_9_is_told_without_its_slice():
         ),
     ],
 )
-def test_an_action_is_announced_without_its_plan_which_is_shown_after_it_has_completed(
+def test_an_action_is_announced_without_its_plan_which_is_written_after_it_completed(
     action, pending, completed
 ):
     paths = [f".hoodie/{T}.{name}" for name in pending]
     assert V6.announced(T, action) == [(path, b"") for path in paths]
     assert V6.retracted(T, action) == paths[::-1]
-    nothing = CommitMetadata(WRITTEN.empty_table(), "{}", "COMPACT", compacted=True)
-    written = [path for path, _ in V6.completed(T, "", action, nothing, ())]
+    empty = CommitMetadata(WRITTEN.empty_table(), "{}", "COMPACT", compacted=True)
+    written = [path for path, _ in V6.completed(T, "", action, empty, ())]
     assert written == [f".hoodie/{T}.{name}" for name in completed]

@@ -1,4 +1,4 @@
-"""Hudi's type VECTOR: a fixed number of numbers, stored as bytes."""
+"""Hudi's type VECTOR: a fixed-size list of numbers, stored as bytes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def vector(kind="FLOAT", **other):
     return {**type, **other}
 
 
-def stored(kind, numbers=NUMBERS):
+def vector_bytes(kind, numbers=NUMBERS):
     return struct.pack(f"<3{KINDS[kind][0]}", *numbers)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", [avro_rows, parquet_rows])
 def test_vectors_in_base_and_log_files_are_lists(kind, form):
-    plain = {"type": "fixed", "name": "v", "size": len(stored(kind))}
-    table = ForeignTable({"id": "string", "v": plain})  # Parquet only has the bytes
-    table.base(1, [{"id": "a", "v": stored(kind)}, {"id": "b", "v": None}])
-    block = table.upsert(2, [{"id": "c", "v": stored(kind, (4, 5, 6))}], form=form)
+    plain = {"type": "fixed", "name": "v", "size": len(vector_bytes(kind))}
+    table = ForeignTable({"id": "string", "v": plain})  # in Parquet, a vector is only bytes
+    table.base(1, [{"id": "a", "v": vector_bytes(kind)}, {"id": "b", "v": None}])
+    block = table.upsert(2, [{"id": "c", "v": vector_bytes(kind, (4, 5, 6))}], form=form)
     table.schema = record({"id": "string", "v": vector(kind)})
     table.log(2, block)
     t = mdt.open(table.storage)
@@ -54,13 +54,13 @@ def test_vectors_in_base_and_log_files_are_lists(kind, form):
         mdt.adopt(table.storage)
 
 
-def test_an_avro_block_with_its_type_has_vectors():
+def test_an_avro_block_with_the_vector_type_has_vectors():
     table = ForeignTable({"id": "string", "v": vector()})
-    table.log(1, table.upsert(1, [{"id": "a", "v": stored("FLOAT")}]))
+    table.log(1, table.upsert(1, [{"id": "a", "v": vector_bytes("FLOAT")}]))
     assert table.live("id", "v") == [("a", [*NUMBERS])]
 
 
-def test_vectors_of_a_slice_and_with_nulls():
+def test_sliced_and_null_vectors_are_converted():
     type = pa.list_(pa.field("element", pa.int8(), nullable=False), 2)
     values = pa.array([b"ab", None, b"cd", b"ef"], pa.binary(2))
     assert convert_values(values[1:], type).to_pylist() == [None, [99, 100], [101, 102]]
@@ -79,12 +79,12 @@ def test_vectors_of_a_slice_and_with_nulls():
         ({"dimension": 2}, Corrupt, "12 bytes are no vector of 2 numbers"),
     ],
 )
-def test_other_vectors_are_refused(other, error, reason):
+def test_unsupported_and_invalid_vector_types_are_refused(other, error, reason):
     with pytest.raises(error, match=reason):
         arrow_schema(json.dumps(record({"v": vector(**other)})))
 
 
-def test_files_with_other_sizes_are_corrupt():
+def test_vectors_of_another_size_are_corrupt_and_lists_cannot_be_converted():
     type = pa.list_(pa.field("element", pa.float32(), nullable=False), 3)
     with pytest.raises(Corrupt, match="8 bytes are no vector of 3 numbers"):
         vectors(pa.array([bytes(8)], pa.binary(8)), type)
