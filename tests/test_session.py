@@ -12,7 +12,7 @@ from worlds import make, rows
 
 import mdt
 from mdt.session import Budget, Recent, for_life, in_session, memo, session
-from mdt.stores.key_store import open_key_store
+from mdt.stores import key_store
 from mdt.stores.storage import LocalStorage
 
 
@@ -79,19 +79,24 @@ def test_a_forked_child_starts_with_new_session_state_and_can_write(tmp_path):
     assert mdt.open(tmp_path / "t").scan().count() == 4
 
 
-def _interrupt(act):
-    """Call ``act``, and raise KeyboardInterrupt as soon as it has acquired a lock."""
+def _interrupt(act, is_locked):
+    """Call ``act``, and raise KeyboardInterrupt at the first instruction with the lock held."""
+    raised_in = []
 
-    def interrupt(frame, event, function):
-        if event == "c_return" and function.__name__ in ("acquire", "__enter__"):
+    def interrupt(frame, event, argument):
+        frame.f_trace_opcodes = True
+        if not raised_in and is_locked():
+            raised_in.append(frame.f_code.co_name)
             raise KeyboardInterrupt
+        return interrupt
 
-    sys.setprofile(interrupt)
+    sys.settrace(interrupt)
     try:
         with suppress(KeyboardInterrupt):
             act()
     finally:
-        sys.setprofile(None)
+        sys.settrace(None)
+    assert raised_in, "no instruction ran with the lock held"
 
 
 def _completes_in_time(act):
@@ -103,10 +108,10 @@ def _completes_in_time(act):
 
 def test_an_interrupted_open_leaves_a_shared_key_store_unlocked(tmp_path):
     def use():
-        open_key_store(str(tmp_path / "keys"), durable=False)
+        key_store.open_key_store(str(tmp_path / "keys"), durable=False)
 
     use()
-    _interrupt(use)
+    _interrupt(use, lambda: key_store._open_stores().lock._lock.locked())
     assert _completes_in_time(use)
 
 
@@ -115,6 +120,6 @@ def test_an_interrupt_while_a_cache_is_released_leaves_the_budget_unlocked():
     budget = Budget(100)
     caches = [Recent(10, budget)]
     caches[0].put("Oslo", 4)
-    _interrupt(caches.clear)
+    _interrupt(caches.clear, budget.lock.locked)
     assert _completes_in_time(lambda: Recent(10, budget).put("Rome", 4))
     budget.check()
