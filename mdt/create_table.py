@@ -379,8 +379,8 @@ def discard(storage: Storage) -> None:
     committed to it, or has begun to write.
     """
     # Claims first: a writer removes its claim after its commit is in the log.
-    writers = storage.list_dir(paths.pending_dir())
-    if writers or [entry.path for entry in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
+    writers = storage.list_dir(paths.PENDING_DIR)
+    if writers or [entry.path for entry in storage.list_dir(paths.LOG_DIR)] != [paths.commit(0)]:
         return
     files = [info.path for info in storage.list("") if _is_of_table(info.path)]
     storage.delete(paths.commit(0))  # from here on it is not a table

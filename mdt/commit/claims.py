@@ -107,7 +107,7 @@ def read_all(storage: Storage) -> Claims:
     once.
     """
     valid, invalid = [], []
-    infos = storage.list_dir(paths.pending_dir())
+    infos = storage.list_dir(paths.PENDING_DIR)
     latest_us = storage.now_us() + CLAIM_CLOCK_AHEAD_SECONDS * 1_000_000 if infos else 0
     for entry in storage.together(*(partial(_read, storage, info, latest_us) for info in infos)):
         if isinstance(entry, PendingClaim):

@@ -230,7 +230,7 @@ class ObjectStoreLock(_FileLock):
     _hint = f"a lock of a dead writer expires, by default after {LOCK_VALID_SECONDS} s"
 
     def __init__(self, storage: Storage, wait_ms: int) -> None:
-        super().__init__(storage, paths.hudi_storage_lock(), wait_ms, storage)
+        super().__init__(storage, paths.HUDI_STORAGE_LOCK, wait_ms, storage)
         self._valid_until_ms = 0
 
     def _try(self) -> bool:
@@ -313,7 +313,7 @@ def lock_of(storage: Storage, options: Options) -> CommitLock:
             f"Hudi has no file system lock on {storage.url}",
             hint="use mdt.lock.provider=storage, and StorageBasedLockProvider in Hudi's writers",
         )
-    place, path = storage, paths.hudi_lock()
+    place, path = storage, paths.HUDI_LOCK
     if options.lock_path:
         if not options.lock_path.startswith(("/", "file:/")):
             raise Invalid(f"mdt.lock.path must be an absolute path, not {options.lock_path!r}")
@@ -387,7 +387,7 @@ def starting_writers(metadata: Metadata, instant: str = "") -> list[str]:
 
 def _claimed(metadata: Metadata) -> set[str]:
     """Return the instants of our own writers."""
-    claims = metadata.storage.list_dir(paths.pending_dir())
+    claims = metadata.storage.list_dir(paths.PENDING_DIR)
     return {info.path.rpartition("/")[2] for info in claims}
 
 
@@ -418,7 +418,7 @@ def _living(metadata: Metadata, instants: AbstractSet[str], ours: str = "") -> l
         return []
     beats = {
         info.path.rpartition("/")[2]: info.modified_us
-        for info in metadata.storage.list_dir(paths.heartbeats_dir())
+        for info in metadata.storage.list_dir(paths.HEARTBEATS_DIR)
     }
     limit = beats.get(ours, metadata.storage.now_us()) - HEARTBEAT_AGE_SECONDS_MAX * 1_000_000
     return sorted(instant for instant in instants if beats.get(instant, 0) > limit)

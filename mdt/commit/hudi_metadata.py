@@ -447,7 +447,7 @@ class _Keeper:
         remove_from_properties(self._metadata)
         self._storage.delete_many(self._leftovers(initial))
         content = properties.encode(self._layout.properties(self._newest.definition.name))
-        self._storage.replace(f"{FOLDER}/{paths.properties()}", content)
+        self._storage.replace(f"{FOLDER}/{paths.PROPERTIES}", content)
         marker = properties.partition_metadata(initial.time, 1)
         for path in map(paths.partition_metadata, self._partitions):
             self._storage.replace(f"{FOLDER}/{path}", marker)
@@ -507,7 +507,7 @@ class _Keeper:
 
     def _leftovers(self, initial: Instant) -> list[str]:
         """Return the paths of what an initialization replaces."""
-        markers = [paths.properties(), *map(paths.partition_metadata, self._partitions)]
+        markers = [paths.PROPERTIES, *map(paths.partition_metadata, self._partitions)]
         kept = {f"{FOLDER}/{path}" for path in markers}
         replaced, listed = [], self._storage.list(FOLDER)
         instants = filter(None, (self._layout.instant_at(info.path) for info in listed))

@@ -171,7 +171,7 @@ def _outdated_markers(listing: Listing, ended: AbstractSet[str], archived: str) 
     """Return the paths of markers and heartbeats whose instants are in ``ended`` or not after
     ``archived``.
     """
-    outdated, folders = [], (f"{paths.markers_dir()}/", f"{paths.heartbeats_dir()}/")
+    outdated, folders = [], (f"{paths.MARKERS_DIR}/", f"{paths.HEARTBEATS_DIR}/")
     for path in (info.path for info in listing if info.path.startswith(folders)):
         _, _, instant, *_ = path.split("/")
         if instant in ended or (timeline.is_time(instant) and instant <= archived):

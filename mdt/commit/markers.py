@@ -75,7 +75,7 @@ def drop_folders(storage: Storage, deleted: Sequence[str]) -> None:
 
     An empty directory of another instant may be one that a Hudi writer has just made.
     """
-    top, folders = paths.markers_dir(), set[str]()
+    top, folders = paths.MARKERS_DIR, set[str]()
     for path in deleted:
         folder = path.rpartition("/")[0]
         while folder.startswith(f"{top}/"):

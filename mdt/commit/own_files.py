@@ -119,7 +119,7 @@ def remove_files(
         referenced: Paths to keep because archived records, or imports, refer to them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
-    infos = [*storage.list(paths.attachments_of(instant)), *storage.list(paths.merged_dir())]
+    infos = [*storage.list(paths.attachments_of(instant)), *storage.list(paths.MERGED_DIR)]
     for folder in storage.each(partial(storage.list_dir, partition) for partition in partitions):
         infos += folder
     doomed, layout = [], layout_of(snapshot.definition)

@@ -244,7 +244,7 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
         if rules is not None:
             storage.put_if_absent(bucket_config.PATH, bucket_config.encode(*rules))
         content = properties.encode(layout_of(definition).properties(definition))
-        storage.put_if_absent(paths.properties(), content)
+        storage.put_if_absent(paths.PROPERTIES, content)
 
 
 def _publish_savepoint(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:

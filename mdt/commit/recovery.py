@@ -244,16 +244,13 @@ def sweep(metadata: Metadata) -> int:
     metadata.storage.delete_many([*doomed, *garbage.instants])
     markers.drop_folders(metadata.storage, garbage.instants)
     # Empty directories of archived transactions would slow down every listing.
-    metadata.storage.drop_directories(paths.attachments_dir(), metadata.newest().retention.instant)
+    metadata.storage.drop_directories(paths.ATTACHMENTS_DIR, metadata.newest().retention.instant)
     return len(doomed)
 
 
 def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
     """Publish the creation of an empty table if its creator crashed. A creation has no claim."""
-    if (
-        metadata.watch.properties is not None
-        or metadata.storage.size(paths.properties()) is not None
-    ):
+    if metadata.watch.properties is not None or metadata.storage.size(paths.PROPERTIES) is not None:
         return ()
     record = metadata.record(0)
     if record is None:

@@ -68,8 +68,8 @@ def without_metadata_table(stored: Mapping[str, str]) -> dict[str, str]:
 
 
 def _replace(storage: Storage, changed: Mapping[str, str]) -> None:
-    storage.delete(paths.properties_checksum())
-    storage.replace(paths.properties(), properties.encode(changed))
+    storage.delete(paths.PROPERTIES_CHECKSUM)
+    storage.replace(paths.PROPERTIES, properties.encode(changed))
     storage.delete(BACKUP)
 
 

@@ -61,11 +61,11 @@ class MergedFiles:
 
     def count(self) -> int:
         """Return the number of files."""
-        return len(self.storage.list(paths.merged_dir()))
+        return len(self.storage.list(paths.MERGED_DIR))
 
     def remove_others(self, known: Container[str]) -> None:
         """Remove the files whose names are not ``known``, which earlier processes left."""
-        for info in self.storage.list(paths.merged_dir()):
+        for info in self.storage.list(paths.MERGED_DIR):
             if info.path.rpartition("/")[2] not in known:
                 self.storage.delete(info.path)
 

@@ -56,7 +56,7 @@ from mdt.stores.table_folder import TableFolder, open_folder
 
 T = TypeVar("T")
 
-_WRITABLE = (f"{paths.PRIVATE}/usage/", f"{paths.PRIVATE}/checkpoints/", paths.hint())
+_WRITABLE = (f"{paths.PRIVATE}/usage/", f"{paths.PRIVATE}/checkpoints/", paths.HINT)
 """Derived objects."""
 _FOLDER_VERSION = "2"
 """Is raised when tables are imported differently."""
@@ -390,7 +390,7 @@ class ImportedStorage(Storage):
             self.source, self._merged, state, snapshot, schema=schema, is_past=is_past
         )
         encoded = [(record.seq, commit_log.encode(record)) for record in records]
-        for info in self._private.list_dir(paths.log_dir()):
+        for info in self._private.list_dir(paths.LOG_DIR):
             if (paths.seq_of(info.path) or 0) > self.seq:
                 self._private.delete(info.path)  # of a process that was killed
         for seq, data in reversed(encoded):
@@ -418,7 +418,7 @@ class ImportedStorage(Storage):
         """Return the storage of an object."""
         if not _is_private(path):
             return self.source
-        is_merged = path.startswith(f"{paths.merged_dir()}/")
+        is_merged = path.startswith(f"{paths.MERGED_DIR}/")
         storage = self._merged.storage if is_merged else self._private
         if self._has_log and storage.size(path) is None:
             return self.source
@@ -534,7 +534,7 @@ class ImportedStorage(Storage):
         if self.is_unread:
             self._read_log()
         objects = []
-        for folder in (paths.log_dir(), f"{paths.PRIVATE}/checkpoints", paths.hint()):
+        for folder in (paths.LOG_DIR, f"{paths.PRIVATE}/checkpoints", paths.HINT):
             for info in self._private.list(folder):
                 objects.append((info.path, self._private.read(info.path)))
         folder = self._merged.folder

@@ -461,7 +461,7 @@ class Metadata:
         since = logs.start_time(logs.METADATA, self.storage)
         snapshot = self.newest(watched=False)
         self.write_checkpoint(snapshot, whole=whole)
-        self.storage.replace(paths.hint(), hint_to(snapshot.seq))
+        self.storage.replace(paths.HINT, hint_to(snapshot.seq))
         logs.log_end(
             logs.METADATA,
             self.storage,

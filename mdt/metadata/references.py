@@ -89,7 +89,7 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
     names, partitions = table["name"], table["partition"]
     with_folder = pc.binary_join_element_wise(partitions, names, "/")
     in_partition = pc.if_else(pc.equal(partitions, ""), names, with_folder)
-    merged = pc.binary_join_element_wise(paths.merged_dir(), in_partition, "/")
+    merged = pc.binary_join_element_wise(paths.MERGED_DIR, in_partition, "/")
     return pc.if_else(pc.match_substring(names, paths.MERGED_MARK), merged, in_partition)
 
 
@@ -189,7 +189,7 @@ def all_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
         used.append(record.table("maps")["key_map_path"])
     manifests = [
         info
-        for info in metadata.storage.list_dir(paths.checkpoints_dir())
+        for info in metadata.storage.list_dir(paths.CHECKPOINTS_DIR)
         if paths.seq_of(info.path) is not None
     ]
     return _distinct([*used, *(_checkpoint_paths(metadata, manifest) for manifest in manifests)])

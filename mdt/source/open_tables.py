@@ -120,7 +120,7 @@ def _is_current(table: tables.Table, storage: Storage) -> bool:
     with suppress(MdtError):
         if table.storage.is_imported:
             table.snapshot()
-            return not storage.list_dir(paths.log_dir())  # it may be adopted now
+            return not storage.list_dir(paths.LOG_DIR)  # it may be adopted now
         since = table.metadata.cached_snapshot().history_since
         if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
             table.readable()

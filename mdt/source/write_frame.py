@@ -175,7 +175,7 @@ def _operation(options: SourceOptions, how: str, rows: DataFrame) -> str:
 def _exists(options: SourceOptions) -> bool:
     """Return True if there is an mdt table at the path."""
     storage = open_storage(options.path, storage_options=options.storage or None)
-    return bool(storage.list_dir(paths.log_dir()))
+    return bool(storage.list_dir(paths.LOG_DIR))
 
 
 def _is_written(table: tables.Table) -> bool:

@@ -157,7 +157,7 @@ def test_a_section_that_claims_more_bytes_than_it_can_contain_is_refused():
 
 
 @pytest.mark.parametrize(
-    "path", [paths.hint(), paths.commit(4), paths.pending("20200101000000000"), paths.properties()]
+    "path", [paths.HINT, paths.commit(4), paths.pending("20200101000000000"), paths.PROPERTIES]
 )
 def test_an_object_that_is_too_large_is_not_read_whole(path):
     storage = good()
@@ -203,12 +203,12 @@ def _cleaned_table():
 def test_services_do_not_read_an_object_that_is_too_large_as_a_whole():
     start = _cleaned_table()
     enlarged = [
-        info.path for info in start.list("") if not info.path.startswith(paths.attachments_dir())
+        info.path for info in start.list("") if not info.path.startswith(paths.ATTACHMENTS_DIR)
     ]
     assert {"manifest", "parquet", "hoodie_partition_metadata"} < {
         path.rpartition(".")[2] for path in enlarged
     }
-    assert any(path.startswith(paths.archive_dir()) for path in enlarged)
+    assert any(path.startswith(paths.ARCHIVE_DIR) for path in enlarged)
     for path in {
         re.sub("[0-9a-f-]+", "", path): path for path in enlarged
     }.values():  # one path of each kind

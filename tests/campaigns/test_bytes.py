@@ -116,7 +116,7 @@ def _compacted():
 
 def test_damaged_checkpoints_are_ignored_and_rows_are_read_from_the_log():
     storage, expected = _compacted()
-    checkpoints = [info.path for info in storage.list(paths.checkpoints_dir())]
+    checkpoints = [info.path for info in storage.list(paths.CHECKPOINTS_DIR)]
     columns = checkpoint_of(mdt.open(storage).snapshot())
     names = [
         name for name in columns.everything() if name != "key_parts"
@@ -164,7 +164,7 @@ def test_damaged_checkpoints_are_ignored_and_rows_are_read_from_the_log():
 )
 def test_an_invalid_hint_changes_no_rows(hint):
     storage, expected = _compacted()
-    damaged = _with(storage, paths.hint(), hint)
+    damaged = _with(storage, paths.HINT, hint)
     assert _read(damaged) == expected
     assert not mdt.open(damaged).check().ok
     mdt.open(damaged).upsert(_rows(99))
@@ -173,8 +173,8 @@ def test_an_invalid_hint_changes_no_rows(hint):
 
 def test_every_flipped_bit_of_the_hint_changes_no_rows():
     storage, expected = _compacted()
-    for _, damaged in _flips(storage.read(paths.hint())):
-        assert _read(_with(storage, paths.hint(), damaged)) == expected
+    for _, damaged in _flips(storage.read(paths.HINT)):
+        assert _read(_with(storage, paths.HINT, damaged)) == expected
         count("flipped bits of hints, none of which changed a row")
 
 

@@ -35,15 +35,15 @@ ROWS = 300
 STATE = deleted(upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8))
 """The rows of the table."""
 KINDS = {
-    "record": lambda path: path.startswith(paths.log_dir()),
-    "archive": lambda path: path.startswith(paths.archive_dir()),
-    "hint": lambda path: path == paths.hint(),
+    "record": lambda path: path.startswith(paths.LOG_DIR),
+    "archive": lambda path: path.startswith(paths.ARCHIVE_DIR),
+    "hint": lambda path: path == paths.HINT,
     "manifest": lambda path: path.endswith(".manifest"),
     "pages": (
-        lambda path: path.startswith(paths.checkpoints_dir()) and not path.endswith(".manifest")
+        lambda path: path.startswith(paths.CHECKPOINTS_DIR) and not path.endswith(".manifest")
     ),
-    "attachment": lambda path: path.startswith(paths.attachments_dir()),
-    "properties": lambda path: path == paths.properties(),
+    "attachment": lambda path: path.startswith(paths.ATTACHMENTS_DIR),
+    "properties": lambda path: path == paths.PROPERTIES,
     "instant": lambda path: path.endswith(("commit", ".clean")),
     "partition marker": lambda path: path.endswith("partition_metadata"),
     "base file": lambda path: path.endswith(".parquet"),
@@ -210,7 +210,7 @@ def broken_table(folder, key_index="record"):
     return start
 
 
-FOLDERS = [paths.attachments_dir(), paths.log_dir(), paths.checkpoints_dir(), ".hoodie/2"]
+FOLDERS = [paths.ATTACHMENTS_DIR, paths.LOG_DIR, paths.CHECKPOINTS_DIR, ".hoodie/2"]
 
 
 def assert_repaired_by_next(survivor, where):

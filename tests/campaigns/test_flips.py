@@ -162,11 +162,11 @@ def test_no_operation_that_reads_rows_commits_after_reading_damaged_bytes(how):
 
 
 def assert_refused(storage, act, name, content):
-    before = [info.path for info in storage.list(paths.log_dir())]
+    before = [info.path for info in storage.list(paths.LOG_DIR)]
     with pytest.raises(Corrupt) as error:
         act(mdt.open(storage))
     assert (error.value.path, error.value.offset >= 0) == (name, True), content
-    assert [info.path for info in storage.list(paths.log_dir())] == before, content
+    assert [info.path for info in storage.list(paths.LOG_DIR)] == before, content
 
 
 def test_a_compaction_of_a_damaged_log_file_commits_nothing():

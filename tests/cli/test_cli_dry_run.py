@@ -213,10 +213,10 @@ def test_a_dry_run_does_not_clean_up_after_crashed_writers_and_expired_leases(na
     reports = documents(*line(name, path), "--dry-run")
     assert trees.tree(path) == before
     assert name != "abort" or reports[0]["files_removed"] == 1
-    for folder in (metadata_paths.pending_dir(), metadata_paths.leases_dir()):
+    for folder in (metadata_paths.PENDING_DIR, metadata_paths.LEASES_DIR):
         assert table.storage.list_dir(folder)
     run(*line(name, path))
-    assert not table.storage.list_dir(metadata_paths.pending_dir())
+    assert not table.storage.list_dir(metadata_paths.PENDING_DIR)
 
 
 def test_a_dry_run_fails_if_the_command_would_fail(path):

@@ -57,7 +57,7 @@ def test_a_signal_ends_a_run_after_the_current_step(tmp_path, monkeypatch):
     monkeypatch.setattr(mdt.Table, "tidy", interrupt_then_tidy)
     (line,) = shown("services", *paths, "--once").splitlines()
     assert line.endswith("one: compact")
-    assert not mdt.open(paths[0]).storage.list_dir(metadata_paths.pending_dir())
+    assert not mdt.open(paths[0]).storage.list_dir(metadata_paths.PENDING_DIR)
 
 
 def test_a_failing_table_does_not_delay_the_others(tmp_path, monkeypatch):

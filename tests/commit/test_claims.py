@@ -291,7 +291,7 @@ def test_what_a_writer_leaves_that_went_on_after_it_was_rolled_back_is_named_and
     assert bool(named) == (phase == "claimed"), (
         "the files of one that had written went with the rollback"
     )
-    files = [path for path in named if not path.startswith(paths.markers_dir())]
+    files = [path for path in named if not path.startswith(paths.MARKERS_DIR)]
     assert mdt.open(storage).abort().files_removed == len(files)
     assert ours(storage) == state == theirs(storage)
     assert_clean(storage)

@@ -26,7 +26,7 @@ from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 FILE, OBJECT = "file_system", "storage"
-LOCKS = {FILE: paths.hudi_lock(), OBJECT: paths.hudi_storage_lock()}
+LOCKS = {FILE: paths.HUDI_LOCK, OBJECT: paths.HUDI_STORAGE_LOCK}
 """The path of the lock of each provider, and what Hudi 1.2 reads and writes there."""
 
 
@@ -223,7 +223,7 @@ class BeforeCommit(FaultyStorage):
         self.locks = 0
 
     def put_passing(self, path, data):
-        if path == paths.hudi_lock():
+        if path == paths.HUDI_LOCK:
             self.locks += 1
             if self.locks == 2:  # the first one is for the claim
                 self.act()
@@ -346,14 +346,14 @@ def test_log_files_that_hudis_compaction_may_name_stay():
 
 def test_the_metadata_table_stays_while_hudi_writes():
     _, ours, storage = locked_tables()
-    text = storage.read(paths.properties()) + b"hoodie.table.metadata.partitions=files\n"
-    storage.replace(paths.properties(), text)
+    text = storage.read(paths.PROPERTIES) + b"hoodie.table.metadata.partitions=files\n"
+    storage.replace(paths.PROPERTIES, text)
     instants = begun(storage, "deltacommit", content=b"")
     refused("another Hudi writer is running", lambda: ours.upsert(batch([1], 5)), kind=Unsupported)
-    assert storage.read(paths.properties()) == text
+    assert storage.read(paths.PROPERTIES) == text
     storage.delete_many(instants)
     ours.upsert(batch([1], 5))
-    assert b"metadata.partitions" not in storage.read(paths.properties())
+    assert b"metadata.partitions" not in storage.read(paths.PROPERTIES)
 
 
 def test_a_long_write_renews_its_heartbeat(monkeypatch):
@@ -528,7 +528,7 @@ def test_an_instant_that_hudi_has_is_not_taken():
 
     class Hooked(FaultyStorage):
         def put_if_absent(self, path, data):
-            if path.startswith(f"{paths.pending_dir()}/") and not theirs:
+            if path.startswith(f"{paths.PENDING_DIR}/") and not theirs:
                 instant = path.rpartition("/")[2][:17]
                 theirs.extend(begun(self.inner, "deltacommit", instant))
             return super().put_if_absent(path, data)
@@ -554,7 +554,7 @@ def test_a_commit_that_hudi_has_overtaken_is_rolled_back():
         mdt.open(Dying(storage)).upsert(batch([1], 5))
     assert ours.metadata.newest().seq == ours.snapshot().seq + 1  # in the log, and not read
     assert {row["v"] for row in ours.scan("id = 1").to_arrow().to_pylist()} == {1}
-    storage.delete(paths.hudi_lock())
+    storage.delete(paths.HUDI_LOCK)
     overtaking = theirs.anew()
     overtaking.metadata.watch._begun = ()
     overtaking.upsert(batch([2], 7))
@@ -584,7 +584,7 @@ def test_a_commit_of_hudi_just_after_the_import_is_imported_too():
         def delete_many(self, paths_):
             named = list(paths_)
             super().delete_many(named)
-            if any(path.startswith(paths.pending_dir()) for path in named) and len(drops) < 2:
+            if any(path.startswith(paths.PENDING_DIR) for path in named) and len(drops) < 2:
                 drops.append(named)
                 if len(drops) == 2:  # the claims of the import and of the key maps are dropped
                     theirs.upsert(batch([3, 30], 7))
@@ -603,7 +603,7 @@ def test_a_commit_whose_lock_was_removed_is_all_or_nothing(provider):
 
     class Hooked(FaultyStorage):
         def put_if_absent(self, path, data):
-            if path.startswith(paths.log_dir()) and not removed:
+            if path.startswith(paths.LOG_DIR) and not removed:
                 removed.append(LOCKS[provider])
                 self.inner.delete(LOCKS[provider])  # by hand
                 theirs.upsert(batch([2], 7))
@@ -631,7 +631,7 @@ def test_a_commit_that_cannot_lock_again_is_not_called_a_conflict():
     class Hooked(FaultyStorage):
         def put_if_absent(self, path, data):
             is_new = super().put_if_absent(path, data)
-            if path.startswith(paths.log_dir()) and not rivals:
+            if path.startswith(paths.LOG_DIR) and not rivals:
                 self.inner.delete(LOCKS[FILE])  # by hand
                 rivals.append(lock(self.inner, FILE))
                 rivals[0].acquire()

@@ -95,7 +95,7 @@ def test_a_writer_whose_number_is_taken_by_a_record_it_cannot_see_begins_again()
     original = storage.put_if_absent
 
     def beaten(path, data):
-        if path.startswith(paths.log_dir()) and not commits:
+        if path.startswith(paths.LOG_DIR) and not commits:
             commits.append(path)
             writer.upsert(rows([7], 3, 3.0))
         return original(path, data)
@@ -138,7 +138,7 @@ def test_a_writer_whose_new_keys_go_where_others_write_all_the_time_commits_at_l
     original = storage.put_if_absent
 
     def beaten(path, data):
-        if path.startswith(paths.log_dir()) and len(commits) < 30:
+        if path.startswith(paths.LOG_DIR) and len(commits) < 30:
             commits.append(path)
             other.upsert(rows([10 + len(commits)], 1, 1.0))
         return original(path, data)

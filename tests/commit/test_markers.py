@@ -63,7 +63,7 @@ class Watched(FarStorage):
 
     def _under_way(self):
         """Return the instants of transactions that Hudi knows of, with a heartbeat."""
-        beating = [info.path.rpartition("/")[2] for info in self.inner.list(paths.heartbeats_dir())]
+        beating = [info.path.rpartition("/")[2] for info in self.inner.list(paths.HEARTBEATS_DIR)]
         states = [info.path for info in self.inner.list_dir(paths.HUDI)]
         return [
             i for i in beating if sum(path.startswith(f"{paths.HUDI}/{i}.") for path in states) == 2
@@ -79,7 +79,7 @@ def test_no_data_file_is_stored_before_its_marker_and_nothing_is_left_after_the_
     storage = Watched(inner, is_remote=is_remote)
     WRITES[name](mdt.open(storage))
     assert storage.data_files
-    assert not inner.list(paths.markers_dir()) and not inner.list(paths.heartbeats_dir())
+    assert not inner.list(paths.MARKERS_DIR) and not inner.list(paths.HEARTBEATS_DIR)
     assert_clean(inner)
 
 
@@ -216,9 +216,9 @@ def test_markers_that_a_dead_writer_left_go_with_it():
     storage = filled(MOR, "record")
     with pytest.raises(Crash):
         WRITES["upsert"](mdt.open(FaultyStorage(storage, 8)))
-    assert storage.list(paths.markers_dir()) and storage.list(paths.heartbeats_dir())
+    assert storage.list(paths.MARKERS_DIR) and storage.list(paths.HEARTBEATS_DIR)
     mdt.open(later(storage)).upsert(rows([1], 9, 9.0))
-    assert not storage.list(paths.markers_dir()) and not storage.list(paths.heartbeats_dir())
+    assert not storage.list(paths.MARKERS_DIR) and not storage.list(paths.HEARTBEATS_DIR)
 
 
 def test_markers_of_a_transaction_that_ended_are_named_by_check_and_removed():
@@ -248,7 +248,7 @@ class BusyStorage(FaultyStorage):
         self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         listed = super().list_dir(prefix, after=after, before=before, skip=skip)
-        if prefix == paths.pending_dir():
+        if prefix == paths.PENDING_DIR:
             dies_at_the_log(self.inner, "upsert", "before")
         return listed
 

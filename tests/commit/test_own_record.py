@@ -78,6 +78,6 @@ def test_a_small_commit_looks_into_the_log_thirteen_times_at_most():
     before = len(storage.operations)
     table.upsert(rows(range(4), 3, 3.0))
     looked = [
-        operation for operation in storage.operations[before:] if paths.log_dir() in str(operation)
+        operation for operation in storage.operations[before:] if paths.LOG_DIR in str(operation)
     ]
     assert 0 < len(looked) <= 13, looked

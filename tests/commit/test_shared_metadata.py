@@ -320,7 +320,7 @@ def test_bounds_of_partitions_of_hudis_own_table_contain_our_rows(name, tmp_path
     path = fixture(name, tmp_path)
     storage = LocalStorage(str(path))
     stored = read_properties(storage) | {PARTITIONS: "column_stats,files,partition_stats"}
-    storage.replace(paths.properties(), properties.encode(stored))
+    storage.replace(paths.PROPERTIES, properties.encode(stored))
     t = mdt.adopt(path)
     row = t.scan(limit=1).to_arrow()
     amount = row.schema.field("amount")
@@ -469,7 +469,7 @@ def test_a_record_index_of_each_partition_has_our_keys_in_new_partitions_too(nam
     storage = LocalStorage(str(path))
     kept = named(storage) - SECONDARY
     stored = read_properties(storage) | {PARTITIONS: ",".join(sorted(kept))}
-    storage.replace(paths.properties(), properties.encode(stored))
+    storage.replace(paths.PROPERTIES, properties.encode(stored))
     definitions = path / ".hoodie/.index_defs/index.json"
     text = definitions.read_text()
     definitions.write_text(text.replace('"isPartitioned" : "false"', '"isPartitioned" : "true"'))
@@ -527,7 +527,7 @@ def test_one_that_has_an_overtaken_commit_is_removed():
     storage = shared(6, options=lock)
     with pytest.raises(Crash):
         mdt.open(DyingAtTheEnd(storage)).upsert(batch([1], 5))
-    storage.delete(paths.hudi_lock())
+    storage.delete(paths.HUDI_LOCK)
     overtaking = mdt.open(OtherWriter(storage))
     overtaking.metadata.watch._begun = ()
     overtaking.upsert(batch([1, 2], 7))

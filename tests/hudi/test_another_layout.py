@@ -95,7 +95,7 @@ def assert_files_match_layout(storage):
     them.
     """
     assert_clean(storage)
-    assert [info.path for info in storage.list_dir(".hoodie")] == [paths.properties()]
+    assert [info.path for info in storage.list_dir(".hoodie")] == [paths.PROPERTIES]
     assert storage.list_dir(OtherLayout.timeline)
 
 

@@ -237,7 +237,7 @@ def test_the_table_properties_have_hudis_key_generator_and_its_options():
         "hoodie.keygen.timebased.timezone": "Asia/Tokyo",
     }
     create_table(storage, pa.int64(), options=options)
-    stored = properties.decode(storage.read(paths.properties()))
+    stored = properties.decode(storage.read(paths.PROPERTIES))
     assert stored["hoodie.table.keygenerator.class"].endswith("TimestampBasedKeyGenerator")
     names = ("timestamp.type", "timezone", "output.dateformat")
     values = [stored[f"hoodie.keygen.timebased.{name}"] for name in names]

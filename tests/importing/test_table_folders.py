@@ -39,7 +39,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 def records(folder: Path) -> int:
-    return len(list((folder / paths.log_dir()).iterdir()))
+    return len(list((folder / paths.LOG_DIR).iterdir()))
 
 
 def foreign(tmp_path: Path, name: str = "t", table_type: str = "COPY_ON_WRITE") -> str:
@@ -155,7 +155,7 @@ def test_records_left_by_a_killed_process_are_removed(tmp_path, options):
     path = foreign(tmp_path)
     mdt.open(path, options)
     [folder] = folders(tmp_path)
-    newest = max((folder / paths.log_dir()).iterdir())
+    newest = max((folder / paths.LOG_DIR).iterdir())
     shutil.copy(newest, folder / paths.commit(3))  # record 2 is not written yet
     ours(tmp_path).upsert(batch([7], 3))
     assert rows_of(mdt.open(copied(tmp_path), options)) == rows_of(ours(tmp_path))

@@ -174,7 +174,7 @@ def test_a_table_imported_by_one_reader_is_read_from_its_folder_by_others(tmp_pa
     first, second = (mdt.open(path, options(tmp_path)) for _ in range(2))
     assert first.scan("v = 3").count() == second.scan("v = 4").count() == 1
     [folder] = folders(tmp_path)
-    assert len(list((folder / paths.log_dir()).iterdir())) == 1
+    assert len(list((folder / paths.LOG_DIR).iterdir())) == 1
     assert bag(first.scan().to_arrow()) == bag(ours.scan().to_arrow())
     damage_all_but(path, "p=3")
     assert second.scan().count() == first.scan().count(), "the first reader has imported the table"

@@ -57,7 +57,7 @@ def test_a_table_with_one_object_per_attachment_is_read_purged_and_written(table
     table.create_index("bitmap(fare)")
     table.upsert(rows(range(400), 1, 1.0))
     table.upsert(rows(range(0, 400, 3), 2, 2.0))
-    folders = [info.path.rpartition("/")[0] for info in storage.list(paths.attachments_dir())]
+    folders = [info.path.rpartition("/")[0] for info in storage.list(paths.ATTACHMENTS_DIR)]
     assert len(folders) > len(set(folders))
     opened = mdt.open(storage)
     assert opened.scan("fare = 2.0").count() == 134 and opened.check().ok

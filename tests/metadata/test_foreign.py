@@ -54,12 +54,12 @@ def storage(request, tmp_path):
 
 def rewrite_properties(storage, **values):
     """Rewrite the properties with other values as another writer does, with a backup meanwhile."""
-    old_content = storage.read(paths.properties())
-    storage.create(f"{paths.properties()}.backup", old_content)
+    old_content = storage.read(paths.PROPERTIES)
+    storage.create(f"{paths.PROPERTIES}.backup", old_content)
     changes = {f"hoodie.{name.replace('_', '.')}": value for name, value in values.items()}
-    storage.delete(paths.properties())
-    storage.create(paths.properties(), properties.encode(properties.decode(old_content) | changes))
-    storage.delete(f"{paths.properties()}.backup")
+    storage.delete(paths.PROPERTIES)
+    storage.create(paths.PROPERTIES, properties.encode(properties.decode(old_content) | changes))
+    storage.delete(f"{paths.PROPERTIES}.backup")
 
 
 def upgrade(storage):
@@ -77,8 +77,8 @@ def upgrade_halfway(storage):
     another version.
     """
     rewrite_properties(storage, table_version="8")
-    storage.create(f"{paths.properties()}.backup", storage.read(paths.properties()))
-    storage.delete(paths.properties())
+    storage.create(f"{paths.PROPERTIES}.backup", storage.read(paths.PROPERTIES))
+    storage.delete(paths.PROPERTIES)
 
 
 CHANGES = {
@@ -183,12 +183,12 @@ def test_an_upgraded_table_is_read_in_its_new_version(storage):
     ids=["empty", "half", "the end is gone", "a page of another server"],
 )
 def test_unreadable_properties_are_corrupt_and_not_attributed_to_another_writer(storage, damage):
-    table, original = mdt.open(storage), storage.read(paths.properties())
-    storage.replace(paths.properties(), damage(original))
+    table, original = mdt.open(storage), storage.read(paths.PROPERTIES)
+    storage.replace(paths.PROPERTIES, damage(original))
     message = "the table properties cannot be read … hoodie.properties … hint: … mdt.repair"
     for act in (*READS.values(), *WRITES.values(), lambda _: Table(storage)):
         assert "writer" not in str(refused_with(message, act, table, kind=Corrupt))
-    storage.replace(paths.properties(), original)
+    storage.replace(paths.PROPERTIES, original)
     table.upsert(rows("a", v=3))
     assert table.scan().count() == 2 and table.check().ok
 

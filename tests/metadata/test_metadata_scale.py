@@ -320,7 +320,7 @@ def test_numbers_of_file_groups_are_those_of_the_requested_checkpoint():
     expected = _group_numbers(
         mdt.open(table.storage).metadata.at(old_snapshot.seq, old_snapshot.seq)
     )
-    for info in table.storage.list(paths.checkpoints_dir()):
+    for info in table.storage.list(paths.CHECKPOINTS_DIR):
         if info.path.endswith(".manifest"):
             table.storage.delete(info.path)
             reread = mdt.open(table.storage).metadata.at(old_snapshot.seq, old_snapshot.seq)

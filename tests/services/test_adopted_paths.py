@@ -74,10 +74,10 @@ def test_partition_paths_of_texts_equal_those_of_the_other_writer(version, zones
 
 def change_properties(storage, prefix, new, without=""):
     """Replace Hudi properties whose names begin with ``prefix``."""
-    stored = properties.decode(storage.read(paths.properties()))
+    stored = properties.decode(storage.read(paths.PROPERTIES))
     stored.pop(prefix + without, None)
     stored |= {prefix + name: value for name, value in new.items()}
-    storage.replace(paths.properties(), properties.encode(stored))
+    storage.replace(paths.PROPERTIES, properties.encode(stored))
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_check_reports_damage_on_an_object_store():
         info.path for info in inner.list("") if info.path.endswith(".hoodie_partition_metadata")
     ]
     inner.delete(marker)
-    inner.delete(paths.hint())
+    inner.delete(paths.HINT)
     problems = open_forgetful(inner, 0)[0].check().problems
     assert [problem.path for problem in problems] == [marker]
 
@@ -193,9 +193,9 @@ def test_check_accepts_the_create_schema_as_other_engines_rewrite_it(name, type,
     """CREATE TABLE of Hudi 0.15 makes all of its columns nullable and renames its records."""
     storage = MemoryStorage()
     t = mdt.create(storage, pa.schema({"id": pa.int32()}), key=["id"])
-    stored = properties.decode(storage.read(paths.properties()))
+    stored = properties.decode(storage.read(paths.PROPERTIES))
     field = {"name": name, "type": [type, "null"]}
     schema = {"type": "record", "name": "t_record", "namespace": "hoodie.t", "fields": [field]}
     stored[properties.CREATE_SCHEMA] = json.dumps(schema)
-    storage.replace(paths.properties(), properties.encode(stored))
+    storage.replace(paths.PROPERTIES, properties.encode(stored))
     assert t.check().ok is is_ok

@@ -104,7 +104,7 @@ def test_the_history_stays_complete_while_the_log_stays_short():
     history = mdt.open(table.storage).history()
     assert history["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     assert history["inserted"].to_pylist()[:3] == [0, 4, 1]
-    assert len(table.storage.list_dir(paths.log_dir())) < 30
+    assert len(table.storage.list_dir(paths.LOG_DIR)) < 30
     assert max(object_counts[4:]) < 1.5 * min(object_counts[4:]), (
         "the number of objects does not grow with the history"
     )
@@ -118,7 +118,7 @@ def test_no_empty_attachment_directories_of_archived_commits_stay_on_disk(tmp_pa
     table.clean(retain_commits=4)
     table.clean(retain_commits=4)
     oldest = table.snapshot().retention.instant
-    older = [path for path in (tmp_path / paths.attachments_dir()).iterdir() if path.name < oldest]
+    older = [path for path in (tmp_path / paths.ATTACHMENTS_DIR).iterdir() if path.name < oldest]
     assert oldest and all(list(path.iterdir()) for path in older), (
         "retained states refer to the files in the other directories"
     )
@@ -145,7 +145,7 @@ def test_a_lease_keeps_a_state_until_it_expires_or_is_returned():
             upsert(table, past, range(3), 50 + n)
         table.storage.sleep(61)
         assert table.clean(retain_commits=1).horizon > leased_seq, "an expired lease keeps no state"
-    assert not table.storage.list_dir(paths.leases_dir())
+    assert not table.storage.list_dir(paths.LEASES_DIR)
 
 
 @pytest.mark.parametrize("phase", ["prepared", "claimed"])
@@ -159,7 +159,7 @@ def test_a_lease_taken_during_a_cleaning_keeps_its_state(phase):
     with table.leased(3600, as_of=old) as view:
         with pytest.raises(Conflict, match=f"leased the state after commit {old}"):
             list(driver)
-        assert not other.metadata.storage.list_dir(paths.pending_dir())
+        assert not other.metadata.storage.list_dir(paths.PENDING_DIR)
         assert table.clean(retain_commits=2).horizon == old
         assert as_state(view.scan().to_arrow()) == past[old]
     cleaned = table.clean(retain_commits=2).horizon
@@ -417,7 +417,7 @@ def test_states_are_read_from_the_oldest_checkpoint_if_newer_ones_are_damaged():
         assert (
             as_state(reopened.scan(as_of=seq).to_arrow()) == past[max(n for n in past if n <= seq)]
         )
-    table.storage.delete(paths.hint())
+    table.storage.delete(paths.HINT)
     assert ours(table.storage) == past[max(past)]
 
 
@@ -453,7 +453,7 @@ def test_a_cleaning_and_its_archiving_happen_after_different_writes(is_reopened,
         if is_reopened:
             table = mdt.open(table.storage)
         assert table.upsert(rows(range(4), 10 + n, 1.0)).warnings == ()
-        oldest = min(info.path for info in table.storage.list_dir(paths.log_dir()))
+        oldest = min(info.path for info in table.storage.list_dir(paths.LOG_DIR))
         first_seqs.append(table.snapshot().retention.first)
         log_starts.append(paths.seq_of(oldest) or 0)
     cleaning_writes = (np.diff(first_seqs) > 0).nonzero()[0] + 1

@@ -90,7 +90,7 @@ def test_repair_does_not_rebuild_a_key_index_stored_outside_the_table():
 def test_attachments_that_only_earlier_states_need_are_checked_and_restored(is_tagged):
     table = filled_table()
     storage = table.storage
-    attachments = {info.path for info in storage.list(paths.attachments_dir())}
+    attachments = {info.path for info in storage.list(paths.ATTACHMENTS_DIR)}
     table.tag("then", 2)
     table.compact()
     table.upsert(rows(range(400), 9.0))
@@ -324,7 +324,7 @@ def test_lost_entries_of_the_history_are_shown_as_unknown(monkeypatch):
         table.clean(retain_commits=1)
     first = table.snapshot().retention.first
     assert first > 2
-    for info in table.storage.list(paths.archive_dir()):
+    for info in table.storage.list(paths.ARCHIVE_DIR):
         flip_bit(table.storage, info.path)
     report = mdt.repair(table.storage)
     history = mdt.open(table.storage).history()
@@ -358,9 +358,9 @@ def test_repair_refuses_tables_of_other_writers_and_directories_without_a_table(
     with pytest.raises(mdt.Invalid, match="is not an mdt table"):
         mdt.repair(tmp_path)
     table = filled_table()
-    data = table.storage.read(paths.properties())
+    data = table.storage.read(paths.PROPERTIES)
     table.storage.replace(
-        paths.properties(), data.replace(b"hoodie.table.version=6", b"hoodie.table.version=8")
+        paths.PROPERTIES, data.replace(b"hoodie.table.version=6", b"hoodie.table.version=8")
     )
     with pytest.raises(mdt.Unsupported):
         mdt.repair(table.storage)
@@ -368,7 +368,7 @@ def test_repair_refuses_tables_of_other_writers_and_directories_without_a_table(
 
 def test_the_repair_report_is_shown_as_html_in_notebooks():
     table = filled_table()
-    flip_bit(table.storage, paths.properties(), 0)
+    flip_bit(table.storage, paths.PROPERTIES, 0)
     flip_bit(table.storage, table.snapshot().segment(0).path, 400)
     html = mdt.repair(table.storage)._repr_html_()
     assert "mdt repair" in html and "live rows are lost" in html
@@ -381,7 +381,7 @@ def test_key_maps_of_states_before_a_rekey_are_restored(key_index):
     for n in range(2):
         table.upsert([{"id": f"k{i}", "n": n} for i in range(n, n + 4)])
         table.rekey()
-    for info in storage.list(paths.attachments_dir()):
+    for info in storage.list(paths.ATTACHMENTS_DIR):
         storage.delete(info.path)
     assert mdt.repair(storage).ok and mdt.open(storage).check().ok
     for seq, n in ((1, 0), (2, 0), (3, 1), (4, 1)):

@@ -79,12 +79,12 @@ def test_an_upgrade_moves_all_instants_that_hudi_archives_to_the_new_timeline():
     assert {LAYOUTS[9].instant_at(info.path) for info in listed} == archived
     in_flight = [info for info in listed if info.path.endswith("commit.inflight")]
     assert in_flight and not any(info.size for info in in_flight)
-    assert [info.path for info in storage.list_dir(".hoodie")] == [paths.properties()]
+    assert [info.path for info in storage.list_dir(".hoodie")] == [paths.PROPERTIES]
     assert ours(storage) == state == theirs(storage)
     assert_clean(storage)
     mdt.open(storage).untag("s")
     assert not [i for i in storage.list_dir(LAYOUTS[9].timeline) if "savepoint" in i.path]
-    stored = properties.decode(storage.read(paths.properties()))
+    stored = properties.decode(storage.read(paths.PROPERTIES))
     assert stored["hoodie.table.version"] == "9"
     assert stored["hoodie.table.initial.version"] == "6"
     assert "hoodie.compaction.payload.class" not in stored
@@ -130,17 +130,17 @@ def test_after_a_crash_at_any_change_the_next_writer_finishes_the_upgrade():
 @pytest.mark.parametrize("write", ["upsert", "abort"])
 def test_old_properties_restored_by_a_crashed_writer_are_converted_by_the_next_one(write):
     storage = table_with_history()
-    stale = storage.read(paths.properties())
+    stale = storage.read(paths.PROPERTIES)
     table = mdt.open(storage)
     table.upgrade(9)
     state = ours(storage)
-    storage.replace(paths.properties(), stale)
+    storage.replace(paths.PROPERTIES, stale)
     assert ours(storage) == state and table.scan().count() == len(state)
     getattr(mdt.open(storage), write)(*[rows([30], 9, 9.0)] * (write == "upsert"))
     expected = upserted(state, [30], 9, 9.0) if write == "upsert" else state
     assert ours(storage) == expected == theirs(storage)
     assert_clean(storage)
-    storage.replace(paths.properties(), stale)
+    storage.replace(paths.PROPERTIES, stale)
     storage.create(LAYOUTS[6].path_of(Instant("20990101000000000", "commit", COMPLETED)), b"{}")
     refused("has changed it from version 9", table.snapshot, kind=Unsupported)
 

@@ -260,7 +260,7 @@ def test_the_service_thread_does_due_work_and_ends_when_the_table_is_closed(tmp_
     assert not table._upkeep._thread._thread.is_alive()  # type: ignore[union-attr]
     assert table.upsert(rows(range(3), 9.0)).updated == 3, "a closed table can still be used"
     table.close()
-    assert table.check().ok and not table.storage.list_dir(paths.pending_dir())
+    assert table.check().ok and not table.storage.list_dir(paths.PENDING_DIR)
 
 
 def test_errors_in_the_service_thread_are_warnings_of_the_next_write(
@@ -302,5 +302,5 @@ def test_a_process_that_does_not_close_its_table_exits_cleanly(tmp_path, more):
     call = [sys.executable, "-W", "error", "-c", SCRIPT, str(tmp_path / "t"), *more]
     process = subprocess.run(call, capture_output=True, text=True, timeout=100, check=False)
     assert (process.returncode, process.stderr) == (0, "")
-    assert not table.storage.list_dir(paths.pending_dir()), "no transaction is pending"
+    assert not table.storage.list_dir(paths.PENDING_DIR), "no transaction is pending"
     assert table.scan("x = 5").count() == 3 and table.check().ok

@@ -297,12 +297,12 @@ def _judged(did, name, ask, answer, found):
 
 
 def _rewritten(did, name, number, storage, answer, found):
-    log = [info.path for info in storage.list(paths.log_dir())]
+    log = [info.path for info in storage.list(paths.LOG_DIR)]
     try:
         list(rewrites(mdt.open(storage)))[number][1]()
     except MdtError:
         found["rewrites refused"] += 1
-        committed = [info.path for info in storage.list(paths.log_dir())] != log
+        committed = [info.path for info in storage.list(paths.LOG_DIR)] != log
         return [f"{did}: {name} failed and committed"] if committed else []
     except Exception as error:  # noqa: BLE001
         return [f"{did}: {name}: {error!r}"]

@@ -13,9 +13,9 @@ def lose(table: mdt.Table, draw: random.Random) -> None:
     of a state.
     """
     storage, snapshot = table.storage, table.snapshot()
-    places = [paths.attachments_dir()]
+    places = [paths.ATTACHMENTS_DIR]
     if not (snapshot.retention.first or snapshot.tags.seqs):
-        places += [paths.checkpoints_dir(), paths.hint()]
+        places += [paths.CHECKPOINTS_DIR, paths.HINT]
     found = [info.path for place in places for info in storage.list(place)]
     for path in draw.sample(found, min(len(found), 3)):
         storage.delete(path)

@@ -73,7 +73,7 @@ class OtherWriter(FaultyStorage):
     ) -> Listing:
         listed = super().list_dir(_swapped_path(prefix), after=after, before=before)
         listed = [info for info in _named(listed) if info.path not in skip]
-        if prefix == paths.pending_dir():  # it takes our pending instants for its own
+        if prefix == paths.PENDING_DIR:  # it takes our pending instants for its own
             listed += super().list_dir(prefix)
         return listed
 

@@ -239,7 +239,7 @@ def replayed(table: Table) -> State:
 
 def theirs(storage: MemoryStorage) -> State | None:
     """Return what hudi-rs sees in an export of ``storage``, None if it sees no table."""
-    if storage.size(paths.properties()) is None:
+    if storage.size(paths.PROPERTIES) is None:
         return None
     names = [info.path for info in storage.list("") if not info.path.startswith(paths.PRIVATE)]
     return _read_by_hudi(tuple((name, MemoryStorage.read(storage, name)) for name in names))
@@ -284,11 +284,9 @@ def assert_clean(storage: Storage) -> None:
     for info in [*storage.list_dir(paths.HUDI), *storage.list_dir(layout.timeline)]:
         instant = layout.instant_at(info.path)
         known_time = instant is not None and instant.time in instants
-        assert known_time or info.path == paths.properties(), f"a stray instant {info.path}"
+        assert known_time or info.path == paths.PROPERTIES, f"a stray instant {info.path}"
     known = set(references.all_paths(table.metadata, table.snapshot()).to_pylist())
-    assert {info.path for info in storage.list(paths.attachments_dir())} <= known, (
-        "orphan summaries"
-    )
+    assert {info.path for info in storage.list(paths.ATTACHMENTS_DIR)} <= known, "orphan summaries"
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,7 +138,7 @@ def test_a_damaged_index_is_ignored_with_one_warning(table, caplog):
 def test_damaged_metadata_are_rebuilt_with_a_warning(table, caplog):
     table.upsert(ROWS)
     table.metadata.compact()
-    table.storage.replace(paths.hint(), b"nonsense")
+    table.storage.replace(paths.HINT, b"nonsense")
     assert mdt.open(table.path).scan().count() == 2
     assert "is rebuilt from the log" in "".join(lines(caplog, "mdt.metadata", WARNING))
 

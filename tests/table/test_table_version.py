@@ -20,7 +20,7 @@ def properties_of_new_table(**settings):
     """Return the properties of a new table."""
     storage = MemoryStorage()
     mdt.create(storage, SCHEMA, **{"key": ["id"], **settings})
-    return properties.decode(storage.read(paths.properties()))
+    return properties.decode(storage.read(paths.PROPERTIES))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_tables_of_version_9_have_hudis_metadata_table_unless_disabled():
         storage = MemoryStorage()
         t = mdt.create(storage, SCHEMA, ["id"], version=version, options=options)
         t.upsert([dict.fromkeys(SCHEMA.names, None) | {"id": "a"}])
-        written = properties.decode(storage.read(paths.properties()))
+        written = properties.decode(storage.read(paths.PROPERTIES))
         hudi_properties = written.get("hoodie.table.metadata.partitions")
         assert hudi_properties == expected

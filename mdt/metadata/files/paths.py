@@ -15,27 +15,55 @@ PRIVATE = f"{HUDI}/.mdt"
 MERGED_MARK = "_merged"
 """Part of the names of merged files, and of no name that Hudi writes."""
 
+LOG_DIR = f"{PRIVATE}/log"
+"""The directory of the commit records."""
+CHECKPOINTS_DIR = f"{PRIVATE}/checkpoints"
+"""The directory of the checkpoints."""
+HINT = f"{PRIVATE}/hint"
+"""The pointer to the newest checkpoint.  It may be stale or absent."""
+RELEASED = f"{PRIVATE}/released"
+"""The marker of an adoption that is being ended."""
+PENDING_DIR = f"{PRIVATE}/pending"
+"""The directory of the claims."""
+ARCHIVE_DIR = f"{PRIVATE}/archive"
+"""The directory of the archive."""
+LEASES_DIR = f"{PRIVATE}/leases"
+"""The directory of the leases."""
+USAGE_DIR = f"{PRIVATE}/usage"
+"""The directory of the reports of index usage."""
+ATTACHMENTS_DIR = f"{PRIVATE}/attachments"
+"""The directory of the attachments of all transactions."""
+MARKERS_DIR = f"{HUDI}/.temp"
+"""The directory of Hudi's markers (:mod:`mdt.commit.markers`)."""
+HEARTBEATS_DIR = f"{HUDI}/.heartbeat"
+"""The directory of Hudi's heartbeats."""
+HUDI_LOCK = f"{HUDI}/lock"
+"""The default lock file of Hudi's file system lock provider."""
+HUDI_STORAGE_LOCK = f"{HUDI}/.locks/table_lock.json"
+"""The lock of Hudi's storage-based lock provider."""
+PROPERTIES = f"{HUDI}/hoodie.properties"
+"""Hudi's table properties."""
+PROPERTIES_CHECKSUM = f"{HUDI}/.hoodie.properties.crc"
+"""Hadoop's checksum of the properties on a local disk. Without it Hadoop reads them unchecked."""
+MERGED_DIR = f"{PRIVATE}/merged"
+"""The directory of the merged files."""
+
 _SEQ_DIGITS = 20
 
 
 def commit(seq: int) -> str:
     """Return the path of the commit record ``seq``.  Creating it is the commit point."""
-    return f"{log_dir()}/{_digits(seq)}"
-
-
-def log_dir() -> str:
-    """Return the directory of the commit records."""
-    return f"{PRIVATE}/log"
+    return f"{LOG_DIR}/{_digits(seq)}"
 
 
 def checkpoint_manifest(seq: int) -> str:
     """Return the path of the manifest of checkpoint ``seq``."""
-    return f"{checkpoints_dir()}/{_digits(seq)}.manifest"
+    return f"{CHECKPOINTS_DIR}/{_digits(seq)}.manifest"
 
 
 def checkpoint_part(seq: int, token: str, partition: str) -> str:
     """Return the path of a part of checkpoint ``seq``, written by the writer ``token``."""
-    return f"{checkpoints_dir()}/{_digits(seq)}-{token}.{partition}"
+    return f"{CHECKPOINTS_DIR}/{_digits(seq)}-{token}.{partition}"
 
 
 def checkpoint_of(path: str) -> int | None:
@@ -45,56 +73,31 @@ def checkpoint_of(path: str) -> int | None:
     8
     >>> checkpoint_of(checkpoint_part(9, "0a1b2c3d", "pages-0"))
     9
-    >>> checkpoint_of(hint()) is None
+    >>> checkpoint_of(HINT) is None
     True
     """
     folder, _, name = path.rpartition("/")
     digits = name[:_SEQ_DIGITS]
-    is_part = folder == checkpoints_dir() and name[_SEQ_DIGITS : _SEQ_DIGITS + 1] in ("-", ".")
+    is_part = folder == CHECKPOINTS_DIR and name[_SEQ_DIGITS : _SEQ_DIGITS + 1] in ("-", ".")
     if is_part and _is_seq(digits):
         return int(digits)
     return None
 
 
-def checkpoints_dir() -> str:
-    """Return the directory of the checkpoints."""
-    return f"{PRIVATE}/checkpoints"
-
-
-def hint() -> str:
-    """Return the path of the pointer to the newest checkpoint.  It may be stale or absent."""
-    return f"{PRIVATE}/hint"
-
-
-def released() -> str:
-    """Return the path of the marker of an adoption that is being ended."""
-    return f"{PRIVATE}/released"
-
-
 def pending(instant: str) -> str:
     """Return the path of the claim of a running transaction."""
-    return f"{pending_dir()}/{instant}"
-
-
-def pending_dir() -> str:
-    """Return the directory of the claims."""
-    return f"{PRIVATE}/pending"
+    return f"{PENDING_DIR}/{instant}"
 
 
 def archive(first: int, last: int) -> str:
     """Return the path of the archive object of the commit records ``first`` to ``last``."""
-    return f"{archive_dir()}/{_digits(first)}-{_digits(last)}"
-
-
-def archive_dir() -> str:
-    """Return the directory of the archive."""
-    return f"{PRIVATE}/archive"
+    return f"{ARCHIVE_DIR}/{_digits(first)}-{_digits(last)}"
 
 
 def archived(path: str) -> tuple[int, int] | None:
     """Return the first and last record of an archive object, or None for other names.
 
-    >>> archived(archive(0, 63)), archived(hint())
+    >>> archived(archive(0, 63)), archived(HINT)
     ((0, 63), None)
     """
     first, _, last = path.rpartition("/")[2].partition("-")
@@ -105,24 +108,14 @@ def archived(path: str) -> tuple[int, int] | None:
     return int(first), int(last)
 
 
-def leases_dir() -> str:
-    """Return the directory of the leases."""
-    return f"{PRIVATE}/leases"
-
-
 def lease(reader: str) -> str:
     """Return the path of a reader's lease."""
-    return f"{leases_dir()}/{reader}.json"
-
-
-def usage_dir() -> str:
-    """Return the directory of the reports of index usage."""
-    return f"{PRIVATE}/usage"
+    return f"{LEASES_DIR}/{reader}.json"
 
 
 def usage(process: str) -> str:
     """Return the path of a process's usage report."""
-    return f"{usage_dir()}/{process}.json"
+    return f"{USAGE_DIR}/{process}.json"
 
 
 def attachment(instant: str, token: str) -> str:
@@ -146,54 +139,17 @@ def attachments_of(instant: str) -> str:
 
     These are key maps, page maps, key parts and large summaries.
     """
-    return f"{attachments_dir()}/{instant}"
-
-
-def attachments_dir() -> str:
-    """Return the directory of the attachments of all transactions."""
-    return f"{PRIVATE}/attachments"
-
-
-def markers_dir() -> str:
-    """Return the directory of Hudi's markers (:mod:`mdt.commit.markers`)."""
-    return f"{HUDI}/.temp"
+    return f"{ATTACHMENTS_DIR}/{instant}"
 
 
 def markers_of(instant: str) -> str:
     """Return the directory of the markers of the transaction ``instant``."""
-    return f"{markers_dir()}/{instant}"
-
-
-def heartbeats_dir() -> str:
-    """Return the directory of Hudi's heartbeats."""
-    return f"{HUDI}/.heartbeat"
+    return f"{MARKERS_DIR}/{instant}"
 
 
 def heartbeat(instant: str) -> str:
     """Return the path of the heartbeat of the transaction ``instant``."""
-    return f"{heartbeats_dir()}/{instant}"
-
-
-def hudi_lock() -> str:
-    """Return the default path of the lock of Hudi's file system lock provider."""
-    return f"{HUDI}/lock"
-
-
-def hudi_storage_lock() -> str:
-    """Return the path of the lock of Hudi's storage-based lock provider."""
-    return f"{HUDI}/.locks/table_lock.json"
-
-
-def properties() -> str:
-    """Return the path of Hudi's table properties."""
-    return f"{HUDI}/hoodie.properties"
-
-
-def properties_checksum() -> str:
-    """Return the path of Hadoop's checksum of the properties on a local disk. Without it Hadoop
-    reads them unchecked.
-    """
-    return f"{HUDI}/.hoodie.properties.crc"
+    return f"{HEARTBEATS_DIR}/{instant}"
 
 
 def data_file(partition: str, name: str) -> str:
@@ -206,7 +162,7 @@ def data_file(partition: str, name: str) -> str:
     '.hoodie/.mdt/merged/city=Oslo/f-0_merged2-77-0a1b_20240229120000123.parquet'
     """
     if is_merged(name):
-        return f"{merged_dir()}/{partition_file(partition, name)}"
+        return f"{MERGED_DIR}/{partition_file(partition, name)}"
     return partition_file(partition, name)
 
 
@@ -225,11 +181,6 @@ def is_merged(name: str) -> bool:
     return MERGED_MARK in name
 
 
-def merged_dir() -> str:
-    """Return the directory of the merged files."""
-    return f"{PRIVATE}/merged"
-
-
 def partition_file(partition: str, name: str) -> str:
     """Return the path of a file in a partition.  Tables without partitions have the partition
     "".
@@ -240,7 +191,7 @@ def partition_file(partition: str, name: str) -> str:
 def seq_of(path: str) -> int | None:
     """Return the sequence number of a commit record or manifest, or None for any other name.
 
-    >>> seq_of(commit(7)), seq_of(checkpoint_manifest(8)), seq_of(hint())
+    >>> seq_of(commit(7)), seq_of(checkpoint_manifest(8)), seq_of(HINT)
     (7, 8, None)
     """
     name = path.rpartition("/")[2].removesuffix(".manifest")

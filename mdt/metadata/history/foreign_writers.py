@@ -30,7 +30,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.contract import ObjectInfo
 from mdt.stores.storage import Storage
 
-BACKUP = f"{paths.properties()}.backup"
+BACKUP = f"{paths.PROPERTIES}.backup"
 """Copy of the properties that Hudi's writers keep while they replace them."""
 
 _BEFORE = "i"
@@ -124,7 +124,7 @@ class Watch:
             i for i, info in instants.items() if i.state != timeline.COMPLETED and info.size
         )
         print: tuple[str, int, int] | None = None
-        for path in (BACKUP, paths.properties()):
+        for path in (BACKUP, paths.PROPERTIES):
             for info in listed:
                 if info.path == path:
                     print = (path, info.size, info.modified_us)
@@ -285,7 +285,7 @@ class Watch:
     def _stamped(self, layout: Layout) -> tuple[Hashable, Hashable] | None:
         directory, file = (
             self.storage.stamp(layout.timeline),
-            self.storage.stamp(paths.properties()),
+            self.storage.stamp(paths.PROPERTIES),
         )
         return None if directory is None or file is None else (directory, file)
 
@@ -303,7 +303,7 @@ def read_properties(storage: Storage) -> dict[str, str] | None:
 
     Raises Corrupt if it cannot be parsed.
     """
-    for path in (paths.properties(), BACKUP):
+    for path in (paths.PROPERTIES, BACKUP):
         data = storage.read_if_exists(path)
         if data is not None:
             try:
@@ -321,7 +321,7 @@ def refuse_version(stored: Mapping[str, str], layout: Layout) -> None:
     if properties.VERSION not in stored and properties.LAYOUT not in stored:
         raise Corrupt(
             "the table properties cannot be read: the file is empty, truncated or another text",
-            path=paths.properties(),
+            path=paths.PROPERTIES,
             hint=_MEND_PROPERTIES,
         )
     version = stored.get(properties.VERSION, "")

@@ -40,8 +40,8 @@ def not_a_table(storage: Storage) -> MdtError:
 
     Missing if the log exists and lacks its first record, else Invalid.
     """
-    is_released = storage.size(paths.released()) is not None
-    if storage.list_dir(paths.log_dir()) and not is_released:
+    is_released = storage.size(paths.RELEASED) is not None
+    if storage.list_dir(paths.LOG_DIR) and not is_released:
         return Missing(
             "the first commit record is missing, and there is no checkpoint to define the table",
             path=paths.commit(0),
@@ -69,7 +69,7 @@ def refuse_to_create(storage: Storage) -> None:
 
     Names that begin with a dot are ignored.
     """
-    if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.log_dir()):
+    if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.LOG_DIR):
         raise Invalid(f"{storage.url} is already an mdt table", hint="mdt.open(path) opens it")
     table = _other_table(storage)
     if table is not None:

@@ -34,9 +34,7 @@ def spans(storage: Storage) -> list[Span]:
     Needs a single listing.
     """
     listed = sorted(
-        span
-        for info in storage.list_dir(paths.archive_dir())
-        if (span := paths.archived(info.path))
+        span for info in storage.list_dir(paths.ARCHIVE_DIR) if (span := paths.archived(info.path))
     )
     maximal: list[Span] = []
     for first, last in listed:
@@ -121,7 +119,7 @@ def rewrite(storage: Storage, rows: pa.Table) -> None:
     """Replace the whole archive by ``rows``, which have all records from 0 on.  Idempotent."""
     last = len(rows) - 1
     storage.replace(paths.archive(0, last), _encode(rows, 0, last))
-    objects = [info.path for info in storage.list_dir(paths.archive_dir())]
+    objects = [info.path for info in storage.list_dir(paths.ARCHIVE_DIR)]
     replacement = paths.archive(0, last)
     storage.delete_many(
         [

@@ -52,7 +52,7 @@ def active_leases(storage: Storage) -> tuple[list[int], list[str]]:
     """
     now = storage.now_us()
     seqs, expired = list[int](), list[str]()
-    lease_paths = [info.path for info in storage.list_dir(paths.leases_dir())]
+    lease_paths = [info.path for info in storage.list_dir(paths.LEASES_DIR)]
     for path, lease in zip(
         lease_paths,
         storage.each(partial(_read, storage, path) for path in lease_paths),

@@ -17,7 +17,7 @@ _RESERVED_PREFIXES = ("mdt.", "hoodie.", "_hoodie", "deltastreamer.", "streamer.
 _TXN = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[a-z][a-z_]{0,63}")
 _ATTACHMENT = re.compile(
-    re.escape(paths.attachments_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached"
+    re.escape(paths.ATTACHMENTS_DIR) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached"
 )
 
 IMPORT = "import"
@@ -137,7 +137,7 @@ def is_data_file(path: Any) -> bool:
         return False
     partition, _, name = path.rpartition("/")
     if paths.is_merged(name):
-        partition = partition.removeprefix(paths.merged_dir()).removeprefix("/")
+        partition = partition.removeprefix(paths.MERGED_DIR).removeprefix("/")
     if not is_partition(partition) or token_of(name) is None:
         return False
     return path == paths.data_file(partition, name)
@@ -202,7 +202,7 @@ def writer_of(path: str) -> Writer:
     stored, name = stored_of(path), path.rpartition("/")[2]
     if stored is not None:
         return Writer(*stored)
-    if paths.is_hudis(path) and not path.startswith(f"{paths.merged_dir()}/"):
+    if paths.is_hudis(path) and not path.startswith(f"{paths.MERGED_DIR}/"):
         return Writer(None, None)
     return Writer(instant_of(name), token_of(name))
 

@@ -105,19 +105,19 @@ class Checkpoints:
         """Return the seq in the hint, or None without a hint.  Raises Corrupt if it is
         malformed.
         """
-        hint = self.storage.read_if_exists(paths.hint())
+        hint = self.storage.read_if_exists(paths.HINT)
         if hint is None:
             return None
         try:
             seq = json.loads(hint)["seq"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Corrupt(
-                f"the hint cannot be read: {error!r}", path=paths.hint(), offset=0
+                f"the hint cannot be read: {error!r}", path=paths.HINT, offset=0
             ) from error
         if type(seq) is not int or seq < 0:
             raise Corrupt(
                 "the hint does not name a checkpoint",
-                path=paths.hint(),
+                path=paths.HINT,
                 offset=0,
                 expected="a number",
                 got=repr(seq)[:40],
@@ -126,7 +126,7 @@ class Checkpoints:
 
     def listed(self) -> list[int]:
         """Return the seqs of all manifests, descending.  One listing."""
-        seqs = (paths.seq_of(info.path) for info in self.storage.list_dir(paths.checkpoints_dir()))
+        seqs = (paths.seq_of(info.path) for info in self.storage.list_dir(paths.CHECKPOINTS_DIR))
         return sorted((seq for seq in seqs if seq is not None), reverse=True)
 
     def before(self, seq: int | None, listed: Sequence[int] | None = None) -> Checkpoint | None:

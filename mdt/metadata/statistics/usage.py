@@ -227,7 +227,7 @@ class Usage:
         try:
             infos = [
                 info
-                for info in self._storage.list_dir(paths.usage_dir())
+                for info in self._storage.list_dir(paths.USAGE_DIR)
                 if info.size <= _REPORT_BYTES_MAX
             ]
             read = self._storage.each(

@@ -103,10 +103,10 @@ def plan_adoption(
     Raises Invalid if there is no Hudi table or if it is one of mdt, and Unsupported if mdt cannot
     write it.
     """
-    if storage.size(paths.released()) is not None:
+    if storage.size(paths.RELEASED) is not None:
         text = f"the adoption of {storage.url} was ended, and not all of its objects are removed"
         raise Invalid(text, hint="mdt.release(path) removes the others")
-    if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.log_dir()):
+    if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.LOG_DIR):
         raise Invalid(f"{storage.url} is already a table of mdt", hint="mdt.open(path) opens it")
     if read_properties(storage) is None:
         raise Invalid(f"{storage.url} is not a Hudi table", hint="mdt.create(…) creates a table")
@@ -470,7 +470,7 @@ def release(storage: Storage) -> None:
     objects = [info.path for info in storage.list(paths.PRIVATE)]
     if not objects:
         raise Invalid(f"{storage.url} is not adopted", hint="mdt.adopt(path) adopts a table")
-    if paths.released() not in objects:
+    if paths.RELEASED not in objects:
         newest = Metadata(storage).newest(watched=False)
         if not newest.definition.adopted:
             raise Invalid(
@@ -479,6 +479,6 @@ def release(storage: Storage) -> None:
             )
         for form in formats_of(newest.definition):
             form.remove(storage, newest.seq + 1)
-        storage.create(paths.released(), b"")
-    storage.delete_many([path for path in objects if path != paths.released()])
-    storage.delete(paths.released())
+        storage.create(paths.RELEASED, b"")
+    storage.delete_many([path for path in objects if path != paths.RELEASED])
+    storage.delete(paths.RELEASED)

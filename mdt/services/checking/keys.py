@@ -224,7 +224,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
             count += len(plan.footprint.groups)
     if count:
         text = f"key index of {count} file groups rebuilt"
-        repair.note(paths.attachments_dir(), text, Kind.KEY_INDEX)
+        repair.note(paths.ATTACHMENTS_DIR, text, Kind.KEY_INDEX)
 
 
 def _unknown_groups(state: TableState) -> set[str]:

@@ -79,7 +79,7 @@ def _check_history(state: TableState) -> Iterator[Problem]:
         return
     if seqs != list(range(state.snapshot.seq + 1)):
         text = "the history does not contain every commit exactly once"
-        yield Problem(paths.archive_dir(), text, Kind.ARCHIVE)
+        yield Problem(paths.ARCHIVE_DIR, text, Kind.ARCHIVE)
 
 
 def _check_replay(state: TableState) -> Iterator[Problem]:
@@ -178,11 +178,11 @@ def point_hint(repair: Repair) -> None:
         if hinted is not None or newest is None:
             return
     if newest is None:
-        repair.storage.delete(paths.hint())
-        repair.note(paths.hint(), "removed: there is no checkpoint")
+        repair.storage.delete(paths.HINT)
+        repair.note(paths.HINT, "removed: there is no checkpoint")
     else:
-        repair.storage.replace(paths.hint(), hint_to(newest.snapshot.seq))
-        repair.note(paths.hint(), f"names checkpoint {newest.snapshot.seq} again")
+        repair.storage.replace(paths.HINT, hint_to(newest.snapshot.seq))
+        repair.note(paths.HINT, f"names checkpoint {newest.snapshot.seq} again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def shorten_log(repair: Repair) -> None:
     repair.commit(LogStart(state.options.clean_policy, retention))
     if horizon > old.horizon:
         text = f"the states after commits {old.horizon} to {horizon - 1} are no longer readable"
-        repair.lose(paths.log_dir(), text)
+        repair.lose(paths.LOG_DIR, text)
     repair.note(paths.commit(start + 1), f"the log now begins here, after checkpoint {start}")
     rebuild_archive(repair)
     sweep(repair.metadata)
@@ -284,7 +284,7 @@ def _recoverable_history(metadata: Metadata, snapshot: Snapshot, last: int) -> p
     for seq in checkpoints.listed():
         with suppress(Corrupt):
             tables.append(checkpoints.open(seq).snapshot.log.table)
-    for info in storage.list_dir(paths.log_dir()):
+    for info in storage.list_dir(paths.LOG_DIR):
         number = paths.seq_of(info.path)
         if number is not None and number <= last:
             record = read_record(storage, number)

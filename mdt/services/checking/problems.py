@@ -43,12 +43,12 @@ class Kind(StrEnum):
 
 
 _KINDS = {
-    paths.log_dir(): Kind.RECORD,
-    paths.checkpoints_dir(): Kind.CHECKPOINT,
-    paths.hint(): Kind.CHECKPOINT,
-    paths.archive_dir(): Kind.ARCHIVE,
-    paths.attachments_dir(): Kind.ATTACHMENT,
-    paths.pending_dir(): Kind.CLAIM,
+    paths.LOG_DIR: Kind.RECORD,
+    paths.CHECKPOINTS_DIR: Kind.CHECKPOINT,
+    paths.HINT: Kind.CHECKPOINT,
+    paths.ARCHIVE_DIR: Kind.ARCHIVE,
+    paths.ATTACHMENTS_DIR: Kind.ATTACHMENT,
+    paths.PENDING_DIR: Kind.CLAIM,
     METADATA_TABLE: Kind.LISTING,
     paths.HUDI: Kind.TIMELINE,
     "": Kind.TABLE,

@@ -183,4 +183,4 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
         with suppress(Unsupported):  # if an index fails, the shard stays uncovered
             result = build(repair.metadata, state.options, sorted(specs), distrusted=wrong)
             text = f"{result.summaries} summaries of {', '.join(sorted(specs))} rebuilt"
-            repair.note(paths.attachments_dir(), text, Kind.SUMMARY)
+            repair.note(paths.ATTACHMENTS_DIR, text, Kind.SUMMARY)

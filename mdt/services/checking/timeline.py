@@ -36,7 +36,7 @@ def check(state: TableState) -> Iterator[Problem]:
     storage, layout = state.storage, layout_of(state.definition)
     wrong = _properties_problem(state)
     if wrong:
-        yield Problem(paths.properties(), wrong, Kind.TIMELINE)
+        yield Problem(paths.PROPERTIES, wrong, Kind.TIMELINE)
     markers = _markers(state)
     depths = storage.each(partial(_stored_depth, storage, path) for path, _ in markers)
     for (path, content), depth in zip(markers, depths, strict=True):
@@ -120,7 +120,7 @@ def _properties_problem(state: TableState) -> str:
     Properties that determine the meaning of files must have the values from the creation of the
     table. Raises Unsupported for an unknown table version.
     """
-    data, definition = state.storage.read_if_exists(paths.properties()), state.definition
+    data, definition = state.storage.read_if_exists(paths.PROPERTIES), state.definition
     if data is None and state.snapshot.is_shared:
         data = state.storage.read_if_exists(foreign_writers.BACKUP)
     if data is None:
@@ -204,7 +204,7 @@ def rebuild_properties(repair: Repair) -> None:
 
     Other properties are kept.
     """
-    state, path = repair.state(), paths.properties()
+    state, path = repair.state(), paths.PROPERTIES
     wrong = _properties_problem(state)
     if not wrong or state.snapshot.is_shared:
         return  # only Hudi knows the properties that other writers have set

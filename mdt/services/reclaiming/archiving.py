@@ -115,7 +115,7 @@ def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
 
 def records_before(metadata: Metadata, seq: int) -> list[str]:
     """Return the paths of the log's records before ``seq``, oldest first."""
-    listed = [info.path for info in metadata.storage.list_dir(paths.log_dir())]
+    listed = [info.path for info in metadata.storage.list_dir(paths.LOG_DIR)]
     return sorted(
         path for path in listed if (number := paths.seq_of(path)) is not None and number < seq
     )
@@ -228,7 +228,7 @@ def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:
     Checkpoints of tagged states are kept.
     """
     storage, oldest = metadata.storage, snapshot.retention.first - 1
-    listed = [info.path for info in storage.list_dir(paths.checkpoints_dir())]
+    listed = [info.path for info in storage.list_dir(paths.CHECKPOINTS_DIR)]
     tagged = snapshot.tags.states
     old = [
         p

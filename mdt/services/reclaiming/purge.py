@@ -202,7 +202,7 @@ def _range_rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table
 
 def _objects_with_dead_bytes(metadata: Metadata, shared: pa.Table) -> list[str]:
     """Return objects that are larger than the ranges in use by live files, shards and key parts."""
-    sizes = {info.path: info.size for info in metadata.storage.list(paths.attachments_dir())}
+    sizes = {info.path: info.size for info in metadata.storage.list(paths.ATTACHMENTS_DIR)}
     used = shared.group_by("path").aggregate([("bytes", "sum")]).to_pylist()
     return [row["path"] for row in used if sizes.get(row["path"], 0) > row["bytes_sum"]]
 
@@ -283,7 +283,7 @@ def _has_no_history(metadata: Metadata) -> bool:
     oldest = snapshot.retention.first
     if not oldest or snapshot.tags.seqs or set(snapshot.history["action"].to_pylist()) != {"clean"}:
         return False
-    seqs = [paths.seq_of(info.path) for info in metadata.storage.list_dir(paths.log_dir())]
+    seqs = [paths.seq_of(info.path) for info in metadata.storage.list_dir(paths.LOG_DIR)]
     return min(metadata.checkpoints.listed()) >= oldest - 1 and all(
         seq is None or seq >= oldest for seq in seqs
     )

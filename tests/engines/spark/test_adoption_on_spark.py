@@ -104,9 +104,9 @@ def test_spark_reads_and_changes_rows_with_generated_keys(spark, tmp_path):
     )
     created.upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
     storage = created.storage
-    stored = properties.decode(storage.read(paths.properties()))
+    stored = properties.decode(storage.read(paths.PROPERTIES))
     del stored["hoodie.table.recordkey.fields"]
-    storage.replace(paths.properties(), properties.encode(stored))
+    storage.replace(paths.PROPERTIES, properties.encode(stored))
     storage.delete_many([info.path for info in storage.list(paths.PRIVATE)])
     adopted = mdt.adopt(path, indexes=["bitmap(name)"])
     adopted.insert([{"id": 2, "name": "c"}])
