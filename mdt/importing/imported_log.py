@@ -80,7 +80,7 @@ def import_records(
     stored = definition.schema if version is None else version.schema
     importer = Importer(source, merged.add, state, schema, stored, _newest(state))
     is_altered = version is not None
-    groups = changed_groups(placed, state.slices, is_altered=is_altered or is_older_copy)
+    groups = changed_groups(placed, state.slices, all_change=is_altered or is_older_copy)
     has_changes = is_past and bool(placed)
     parts = list(batches(groups, state.slices))
     if has_changes or (not parts and (is_past or is_altered)):

@@ -114,20 +114,20 @@ def batches(groups: Iterable[GroupId], slices: Iterable[FileSlice]) -> Iterator[
 
 
 def changed_groups(
-    placed: Mapping[GroupId, PlacedSlice], slices: Iterable[FileSlice], *, is_altered: bool
+    placed: Mapping[GroupId, PlacedSlice], slices: Iterable[FileSlice], *, all_change: bool
 ) -> list[GroupId]:
     """Return the file groups whose slices are not those of the log, sorted.
 
     Args:
         slices: The slices of the new state.
-        is_altered: True if the columns change, or if files may have other rows than before. Every
-            file group changes then.
+        all_change: True if every file group changes, as the columns do or as files may have other
+            rows than before.
     """
     by_group = {file_slice.group_id: file_slice for file_slice in slices}
     changed = []
     for group in placed.keys() | by_group.keys():
         known = placed.get(group)
-        is_known = known is not None and known.slice.is_settled and not is_altered
+        is_known = known is not None and known.slice.is_settled and not all_change
         if not is_known or placed[group].slice.file_slice != by_group.get(group):
             changed.append(group)
     return sorted(changed)

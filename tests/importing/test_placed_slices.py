@@ -28,9 +28,9 @@ def test_a_slice_has_its_base_file_even_if_its_log_files_were_imported_before():
         vector=lambda number: None,
     )
     theirs = FileSlice("city=x", ID, "20260102000000000", BASE_FILE, (LOG_FILE,))
-    assert changed_groups(placed_slices(snapshot), [theirs], is_altered=False) == []
+    assert changed_groups(placed_slices(snapshot), [theirs], all_change=False) == []
     other = FileSlice("city=x", ID, "20260102000000000", BASE_FILE, ())
-    assert changed_groups(placed_slices(snapshot), [other], is_altered=False) == [("city=x", ID)]
+    assert changed_groups(placed_slices(snapshot), [other], all_change=False) == [("city=x", ID)]
 
 
 def test_the_instant_of_a_group_is_that_of_its_newest_file_slice():

@@ -125,7 +125,7 @@ class CommitImport(Operation[ImportPlan]):
             changed = old.with_version(version)
         is_altered = not changed.schema.equals(old.schema)
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
-        groups = changed_groups(placed, state.slices, is_altered=is_altered)
+        groups = changed_groups(placed, state.slices, all_change=is_altered)
         groups = [group for group in groups if not self._is_done(group, placed, state)]
         instants = _other_instants(active, snapshot)
         chosen: Sequence[GroupId] = groups

@@ -37,7 +37,7 @@ def _compare(state: TableState) -> Iterator[Problem]:
     hudi = load_state(storage, table)
     if hudi.timeline.pending or state.metadata.newest(watched=False).seq != snapshot.seq:
         return
-    changed = changed_groups(placed_slices(snapshot), hudi.slices, is_altered=False)
+    changed = changed_groups(placed_slices(snapshot), hudi.slices, all_change=False)
     if load_timeline(storage, table).files != hudi.timeline.files:
         return  # a writer has committed meanwhile
     for partition, file_id in changed:
