@@ -11,6 +11,8 @@ import fastavro
 from foreign_tables import COMMIT_TIME_DELETE, block, delete_content, time
 from hfile_writer import GZIP, hfile
 
+import mdt
+from mdt.commit import hudi_metadata
 from mdt.hudi import log_file, properties
 
 FOLDER = ".hoodie/metadata"
@@ -51,6 +53,20 @@ def listing(files: Mapping[str, Mapping[str, int | None]]) -> dict[str, Any]:
     """Return the records of files by partition path, with that of all partitions."""
     names = {path or ".": dict(files[path]) for path in files}
     return {"__all_partitions__": dict.fromkeys(names, 0), **names}
+
+
+def publish_again(table: mdt.Table) -> int:
+    """Delete the files of the newest commit, and let a publisher put them again, with the same
+    bytes. Return their number.
+    """
+    storage, newest = table.storage, table.snapshot()
+    content = {info.path: storage.read(info.path) for info in storage.list(FOLDER)}
+    lost = [path for path in content if f"_0-{newest.seq}-0" in path or newest.last_instant in path]
+    storage.delete_many(lost)
+    record = table.metadata.record(newest.seq)
+    hudi_metadata.keep(table.metadata, record, table.metadata.newest())
+    assert {info.path: storage.read(info.path) for info in storage.list(FOLDER)} == content
+    return len(lost)
 
 
 def value(names: Mapping[str, int | None] | None) -> bytes:
