@@ -27,7 +27,6 @@ from mdt.commit.metadata_partitions import PARTITIONS, partitions_in
 from mdt.commit.upgrading import replace_properties
 from mdt.hudi import properties
 from mdt.hudi.metadata_table_files import LAYOUTS
-from mdt.hudi.read.index_partition import IndexPartition
 from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.hudi.read.loading import load_properties
 from mdt.hudi.timeline import REQUESTED, Instant, instant_us
@@ -70,11 +69,6 @@ def problems(storage):
     columns, and the keys with the rows.
     """
     return mdt.open(HiddenMetadata(storage)).check().problems
-
-
-def read_partition(storage, name):
-    table = shared_metadata._load(storage, load_properties(storage))
-    return IndexPartition(storage, table.table, table.data, name)
 
 
 @versions

@@ -25,7 +25,6 @@ FOLDER = "metadata"
 HINT = f"{FOLDER}/version-hint.text"
 HAS_PYICEBERG = find_spec("pyiceberg") is not None
 _FIELD_ID = b"PARQUET:field_id"
-_PATH_ID = 2147483546
 
 Fields = Mapping[str, Any]
 
