@@ -34,7 +34,7 @@ def name_partitions(
     metadata: Metadata,
     stored: Mapping[str, str],
     kept: Collection[str],
-    more: Mapping[str, str] | None = None,
+    more: Mapping[str, str],
 ) -> None:
     """Name the partitions that readers may use, and delete the others.
 
@@ -45,7 +45,7 @@ def name_partitions(
     Raises Unavailable.
     """
     lost = partitions_in(stored) - {*kept}
-    changed = {**without_metadata_table(stored), PARTITIONS: ",".join(sorted(kept)), **(more or {})}
+    changed = {**without_metadata_table(stored), PARTITIONS: ",".join(sorted(kept)), **more}
     replace_properties(metadata, changed)
     if lost:
         names = sorted(filter(_PARTITION_NAME.fullmatch, lost))

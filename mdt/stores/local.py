@@ -370,9 +370,9 @@ class LocalStorage(Storage):
                 return False
         return True
 
-    def _make_directory(self, directory: str, *, lasts: bool = True) -> None:
-        """Make ``directory`` and its parents, if it ``lasts`` so that they survive a crash; those
-        are remembered, so usually free.
+    def _make_directory(self, directory: str, *, lasts: bool) -> None:
+        """Make ``directory`` and its parents, so that they survive a crash if it ``lasts``.
+        Directories that last are remembered, and usually cost nothing.
         """
         if directory in self._directories:
             return

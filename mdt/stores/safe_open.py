@@ -31,32 +31,32 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(root: str, path: str, flags: int, mode: int = 0) -> int:
+def open_beneath(root: str, path: str, flags: int) -> int:
     """Open ``path`` below the directory ``root`` and return a descriptor. "" is the root itself.
 
     The root may be a link or lie behind links. Raises OSError like ``os.open``, with ELOOP if any
     part of ``path`` is a link.
     """
     if not path:
-        return os.open(root, flags | os.O_CLOEXEC, mode)
+        return os.open(root, flags | os.O_CLOEXEC)
     at = os.open(root, SEARCH)
     try:
         call = _kernel_call()
-        return _walk(at, path, flags, mode) if call is None else call(at, path, flags, mode)
+        return _walk(at, path, flags) if call is None else call(at, path, flags)
     finally:
         os.close(at)
 
 
 @cache
-def _kernel_call() -> Callable[[int, str, int, int], int] | None:
+def _kernel_call() -> Callable[[int, str, int], int] | None:
     """Return a function that calls openat2, or None if it is not available."""
     if not sys.platform.startswith("linux"):
         return None
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     size = ctypes.c_size_t(ctypes.sizeof(_How))
 
-    def call(at: int, path: str, flags: int, mode: int) -> int:
-        options = _How(flags | os.O_CLOEXEC, mode, _NO_SYMLINKS)
+    def call(at: int, path: str, flags: int) -> int:
+        options = _How(flags | os.O_CLOEXEC, 0, _NO_SYMLINKS)
         while True:
             descriptor = int(syscall(_OPENAT2, at, os.fsencode(path), ctypes.byref(options), size))
             if descriptor >= 0:
@@ -66,14 +66,14 @@ def _kernel_call() -> Callable[[int, str, int, int], int] | None:
                 raise OSError(code, os.strerror(code), path)
 
     try:
-        os.close(call(_CURRENT_DIRECTORY, ".", SEARCH, 0))
+        os.close(call(_CURRENT_DIRECTORY, ".", SEARCH))
     except OSError as error:
         if error.errno in _ABSENT:
             return None
     return call
 
 
-def _walk(at: int, path: str, flags: int, mode: int) -> int:
+def _walk(at: int, path: str, flags: int) -> int:
     """Open ``path`` below the directory ``at``, one component at a time, and return a
     descriptor.
     """
@@ -81,17 +81,17 @@ def _walk(at: int, path: str, flags: int, mode: int) -> int:
     current = os.dup(at)
     try:
         for directory in directories:
-            below = _open_at(current, directory, SEARCH, 0)
+            below = _open_at(current, directory, SEARCH)
             os.close(current)
             current = below
-        return _open_at(current, name, flags, mode)
+        return _open_at(current, name, flags)
     finally:
         os.close(current)
 
 
-def _open_at(at: int, name: str, flags: int, mode: int) -> int:
+def _open_at(at: int, name: str, flags: int) -> int:
     try:
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     except NotADirectoryError:
         # O_DIRECTORY raises this for a link, too.
         if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
