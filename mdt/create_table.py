@@ -104,19 +104,7 @@ def define(
     )
     ordering = _own_names("ordering", ordering, stored)
     key_index = key_indexes.with_buckets(key_indexes.stored_spec(index_name), parsed, key)
-    # Raises for types that cannot be keys.
-    record_keys.record_keys(stored.empty_table(), key)
-    _check_partitions(parsed, stored, key, partition_by)
-    for name in ordering:
-        if not orderable(stored.field(name).type):
-            raise Invalid(
-                f"the ordering field {name!r} has type {stored.field(name).type}, which is not"
-                " supported",
-                hint=(
-                    "use an integer (but not uint64), a float, a decimal of up to 18 digits, a"
-                    " date, a timestamp or a string"
-                ),
-            )
+    check_columns(parsed, stored, key, partition_by, ordering)
     _refuse_together(parsed, ordering, partition_by)
     _refuse_inexact_order(parsed, ordering, stored)
     if key_indexes.has_buckets(key_index):
@@ -193,6 +181,30 @@ def _table_type(value: object) -> str:
     if isinstance(value, str):
         name = _TABLE_TYPES.get(value.strip().lower().replace("-", "_"), value)
     return one_of("table_type", name, (MERGE_ON_READ, COPY_ON_WRITE))
+
+
+def check_columns(
+    options: Options,
+    stored: pa.Schema,
+    key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering: Sequence[str],
+) -> None:
+    """Raise Invalid for columns whose types cannot form record keys or partition paths, or order
+    rows, and as :func:`_check_partitions`.
+    """
+    record_keys.record_keys(stored.empty_table(), key)
+    _check_partitions(options, stored, key, partition_by)
+    for name in ordering:
+        if not orderable(stored.field(name).type):
+            raise Invalid(
+                f"the ordering field {name!r} has type {stored.field(name).type}, which is not"
+                " supported",
+                hint=(
+                    "use an integer (but not uint64), a float, a decimal of up to 18 digits, a"
+                    " date, a timestamp or a string"
+                ),
+            )
 
 
 def _check_partitions(

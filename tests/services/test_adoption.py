@@ -647,6 +647,23 @@ def test_a_table_with_file_names_without_write_tokens_is_not_adopted():
     assert mdt.open(table.storage).scan().count() == 1
 
 
+@pytest.mark.parametrize(
+    ("field", "type", "said"),
+    [
+        ("hoodie.table.recordkey.fields", "double", "of type double cannot be a key"),
+        ("hoodie.table.partition.fields", "double", "of type double cannot partition a table"),
+        ("hoodie.table.ordering.fields", "boolean", "has type bool, which is not supported"),
+    ],
+    ids=["key", "partition", "order"],
+)
+def test_a_table_with_columns_whose_texts_or_order_mdt_lacks_is_not_adopted(field, type, said):
+    table = ForeignTable({"id": "string", "d": type}, {field: "d"})
+    table.commit(1)
+    hint = "mdt.open(path) reads the table"
+    refused(f"cannot be adopted … {said} … {hint}", mdt.adopt, table.storage, kind=Unsupported)
+    assert mdt.open(table.storage).scan().count() == 0
+
+
 @needs_fixtures
 def test_a_table_with_cdc_files_is_not_adopted(tmp_path):
     folder = fixture("cow_v6_nonpartitioned", tmp_path)

@@ -126,6 +126,12 @@ def plan_adoption(
     if not key:
         columns, key = with_generated_key(columns), (RECORD_KEY,)
     ordering = table.ordering_fields if table.merge_mode == EVENT_TIME else ()
+    path_options = _path_options(table, columns)
+    try:
+        own = parse_options(path_options)
+        create_table.check_columns(own, columns, key, table.partition_fields, ordering)
+    except Invalid as error:
+        raise Unsupported(f"the table cannot be adopted: {error.message}", hint=_READ) from error
     buckets, given = _buckets(state), parse_options(options)
     may_be_global = not (buckets or given.index_type or (key_index or "").startswith("bucket"))
     if scope is None and may_be_global and _has_unique_keys(storage, table):
@@ -150,7 +156,7 @@ def plan_adoption(
         indexes=indexes,
         version=None,
         formats=formats,
-        options={**_SHARED, **(options or {}), **_path_options(table, columns)},
+        options={**_SHARED, **(options or {}), **path_options},
     )
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
         raise _other_buckets(definition.key_index)
