@@ -332,6 +332,11 @@ HEARTBEAT_AGE_SECONDS_MAX = 150
 60 s, and may miss two.
 """
 
+STARTING_SECONDS_MAX = 600
+"""Time after its request within which a writer of Hudi has read the timeline, unless it has failed.
+It usually takes some seconds.
+"""
+
 LOCK_POLL_SECONDS = 0.05
 LOCK_POLL_SECONDS_MAX = 1.0
 """First and longest time between attempts to take a lock that another writer holds."""

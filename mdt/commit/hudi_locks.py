@@ -30,6 +30,7 @@ from mdt.limits import (
     LOCK_POLL_SECONDS,
     LOCK_POLL_SECONDS_MAX,
     LOCK_VALID_SECONDS,
+    STARTING_SECONDS_MAX,
 )
 from mdt.metadata.files import paths
 from mdt.metadata.metadata import Metadata
@@ -382,7 +383,7 @@ def starting_writers(metadata: Metadata, instant: str = "") -> list[str]:
     requested = metadata.watch.requested
     if not requested:
         return []
-    return _living(metadata, requested - _claimed(metadata), instant)
+    return _living(metadata, requested.keys() - _claimed(metadata), instant)
 
 
 def _claimed(metadata: Metadata) -> set[str]:
@@ -411,6 +412,9 @@ def _unclaimed(metadata: Metadata) -> set[str]:
 def _living(metadata: Metadata, instants: AbstractSet[str], ours: str = "") -> list[str]:
     """Return the instants with a young heartbeat, ascending.
 
+    Leaves out writes that have been starting for too long: a program of Hudi may keep the heartbeat
+    of a write that failed.
+
     Args:
         ours: Our own instant. The time of its heartbeat is that of the storage's clock.
     """
@@ -421,7 +425,13 @@ def _living(metadata: Metadata, instants: AbstractSet[str], ours: str = "") -> l
         for info in metadata.storage.list_dir(paths.HEARTBEATS_DIR)
     }
     limit = beats.get(ours, metadata.storage.now_us()) - HEARTBEAT_AGE_SECONDS_MAX * 1_000_000
-    return sorted(instant for instant in instants if beats.get(instant, 0) > limit)
+    requested, starting_max = metadata.watch.requested, STARTING_SECONDS_MAX * 1_000_000
+    return sorted(
+        instant
+        for instant in instants
+        if (beat := beats.get(instant, 0)) > limit
+        and beat - requested.get(instant, beat) <= starting_max
+    )
 
 
 def time_before_writers(metadata: Metadata, last: str, at_us: int) -> int:

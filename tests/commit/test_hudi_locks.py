@@ -19,7 +19,7 @@ from mdt import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.commit import hudi_locks
 from mdt.config import parse_options
 from mdt.hudi import timeline
-from mdt.limits import LOCK_BYTES_MAX, LOCK_VALID_SECONDS
+from mdt.limits import LOCK_BYTES_MAX, LOCK_VALID_SECONDS, STARTING_SECONDS_MAX
 from mdt.metadata.files import paths
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage, MemoryStorage
@@ -442,6 +442,17 @@ def test_dead_writers_are_not_waited_for(age):
     theirs, _ = starting(storage, storage.now_us() - 1000, beats=age is not None)
     storage.sleep(age or 0)
     assert ours.upsert(batch([1], 5)).instant > theirs
+
+
+def test_a_write_that_failed_in_a_living_program_is_not_waited_for():
+    """A stream of Hudi keeps the heartbeat of a batch that it has tried again."""
+    _, ours, storage = locked_tables()
+    theirs, _ = starting(storage, timeline.instant_us(ours.snapshot().last_instant) + 1000)
+    refused("is starting", lambda: ours.upsert(batch([1], 5)), kind=Unsupported)
+    storage.sleep(STARTING_SECONDS_MAX)
+    storage.replace(paths.heartbeat(theirs), b"")
+    assert ours.upsert(batch([1], 5)).instant > theirs
+    assert ours.compact() is not None
 
 
 def test_a_writer_that_starts_during_ours_is_noticed():

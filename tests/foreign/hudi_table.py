@@ -134,9 +134,24 @@ class HudiTable:
 
     def save(self, operation, frame, **options):
         """Write a frame with an operation of the data source."""
-        chosen = {"hoodie.datasource.write.operation": operation, **self.options, **options}
-        chosen = {name: value for name, value in chosen.items() if value is not None}
+        chosen = self._chosen(operation, options)
         frame.write.format("hudi").options(**chosen).mode("append").save(str(self.path))
+
+    def stream(self, numbers, ts, add=0, **options):
+        """Upsert rows by a stream that goes on from the step before, and ends."""
+        source = str(self.folder / f"source of {self.name}")
+        frame = self.frame(numbers, ts, add)
+        frame.write.mode("append").parquet(source)
+        rows = self.spark.readStream.schema(frame.schema).parquet(source)
+        chosen = self._chosen("upsert", options)
+        writer = rows.writeStream.format("hudi").options(**chosen).trigger(availableNow=True)
+        checkpoint = str(self.folder / f"checkpoint of {self.name}")
+        writer.option("checkpointLocation", checkpoint).start(str(self.path)).awaitTermination()
+
+    def _chosen(self, operation, options):
+        """Return the options of a write."""
+        chosen = {"hoodie.datasource.write.operation": operation, **self.options, **options}
+        return {name: value for name, value in chosen.items() if value is not None}
 
     def insert(self, numbers, ts, add=0, **options):
         """Insert rows."""

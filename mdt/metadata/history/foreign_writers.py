@@ -87,14 +87,15 @@ class Watch:
 
     ``since`` is a lower bound of the instants that other writers can still complete, "" before the
     first look.  ``properties`` are those of the last look.  ``pending`` has the times of all
-    pending writes, also of ours, and ``requested`` those that are not in flight yet.
+    pending writes, also of ours, and ``requested`` those that are not in flight yet, with the time
+    of their request in microseconds.
     """
 
     storage: Storage
     since: str = ""
     properties: Mapping[str, str] | None = None
     pending: tuple[str, ...] = ()
-    requested: frozenset[str] = frozenset()
+    requested: Mapping[str, int] = field(default_factory=dict)
     _begun: tuple[tuple[Instant, ObjectInfo], ...] = ()
     """Pending instants that may be those of another writer at work."""
     _stamps: tuple[Hashable, Hashable] | None = None
@@ -183,7 +184,11 @@ class Watch:
         )
         self.pending = tuple(pending)
         inflight = {i.time for i in listing.instants if i.state == timeline.INFLIGHT}
-        self.requested = frozenset(pending) - inflight
+        self.requested = {
+            instant.time: listing.instants[instant].modified_us
+            for instant in unknown
+            if instant.action in COMMITS and instant.time not in inflight
+        }
         ours = listing.instants.keys() - set(unknown)
         self._ours.update(listing.instants[instant].path for instant in ours)
         if len(self._ours) >= self._ours_max:
