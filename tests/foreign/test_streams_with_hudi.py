@@ -12,9 +12,8 @@ from test_default_options_with_hudi import CHOSEN, require_same_rows, shared
 from mdt import Table
 
 TURNS = 10
+COMPACTING = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "3"}
 INLINE = {
-    "hoodie.compact.inline": "true",
-    "hoodie.compact.inline.max.delta.commits": "3",
     "hoodie.clustering.inline": "true",
     "hoodie.clustering.inline.max.commits": "4",
     "hoodie.clean.automatic": "true",
@@ -35,7 +34,10 @@ def test_all_readers_have_the_same_rows(kind, version, is_adopted, tmp_path):
     path = tmp_path / "t"
     with HudiSession(tmp_path / "session") as hudi:
         ours = shared(hudi, path, kind, version, is_adopted)
-        hudi.create(path, version, kind, CHOSEN | INLINE)
+        services = INLINE
+        if kind == "MERGE_ON_READ":  # a stream of Hudi fails if it is to compact other tables
+            services = INLINE | COMPACTING
+        hudi.create(path, version, kind, CHOSEN | services)
         for turn in range(TURNS):
             numbers, add = draw.sample(range(60), 8), 1000 * (turn + 1)
             hudi.call(path, "stream", numbers, 2 * turn + 11, add)
