@@ -87,6 +87,13 @@ def test_later_records_add_and_remove_names(version):
     assert files(table) == {"p": {"b": 9, "c": 3}, "q": {"d": 4}}
 
 
+def test_files_with_the_size_1_have_that_of_the_storage():
+    """Hudi 0.15 gives the log files of a write that it rolls back this size."""
+    table = metadata_table(6)
+    table.storage.create("p/a", b"#HUDI#")
+    assert files(table) == {"p": {"a": 6, "b": 2}}
+
+
 @VERSIONS
 def test_names_and_partitions_that_were_removed_may_come_back(version):
     table = metadata_table(version)

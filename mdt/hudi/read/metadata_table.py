@@ -40,6 +40,8 @@ _NO_PARTITION = "."
 """Key of the record of a table without partitions."""
 
 _FILE_BYTES_MAX = HFILE_ENTRIES_BYTES_MAX
+_UNKNOWN_SIZE = 1
+"""Size in bytes of a dead writer's log file for Hudi 0.15, when it rolls the write back."""
 
 Listing = dict[str, dict[str, int]]
 """Partition path -> file name -> size in bytes."""
@@ -65,7 +67,9 @@ def load_files_from_metadata(objects: Storage, timeline: Timeline) -> Listing | 
         listing: Listing = {}
         for file_slice in state.slices:
             _add_slice(listing, objects, state, file_slice, pending)
-        return _of_data_table(listing)
+        files = _of_data_table(listing)
+        _set_unknown_sizes(objects, files)
+        return files
     except Unsupported:
         return None
     except Missing:
@@ -195,3 +199,12 @@ def _of_data_table(listing: Listing) -> Listing:
             raise Corrupt(f"{partition[:200]!r} is not the path of a partition", path=_PATH)
         files[partition] = listing.get(key, {})
     return files
+
+
+def _set_unknown_sizes(objects: Storage, files: Listing) -> None:
+    """Replace the sizes of log files that the metadata table does not have."""
+    for partition, names in files.items():
+        for name in [name for name, size in names.items() if size == _UNKNOWN_SIZE]:
+            path = f"{partition}/{name}" if partition else name
+            if is_path(path):
+                names[name] = objects.size(path) or _UNKNOWN_SIZE
