@@ -382,7 +382,8 @@ class _Types:
 
         offsets, entries = self._items(rows, entry)
         keys, values = entries.flatten()
-        return pa.MapArray.from_arrays(offsets, keys, values)
+        value = pa.field("value", values.type, _is_nullable(type["values"]))
+        return pa.MapArray.from_arrays(offsets, keys, values, type=pa.map_(pa.string(), value))
 
     def _items(self, rows: _Rows, read: Callable[[_Rows], pa.Array]) -> tuple[pa.Array, pa.Array]:
         """Read the blocks of an array or map of each row -> (offsets int32[n + 1], items).

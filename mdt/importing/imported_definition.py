@@ -18,7 +18,7 @@ from mdt.hudi.read.table_schema import TableSchema
 from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX
 from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
-from mdt.schema.nested import holds, is_local_time
+from mdt.schema.nested import fields_of, holds, is_local_time, with_fields
 from mdt.schema.versions import (
     Column,
     SchemaVersion,
@@ -229,8 +229,8 @@ def with_known_nulls(definition: TableDefinition, columns: pa.Schema) -> pa.Sche
     """Return the columns of another writer with our knowledge of nulls, and with that of generated
     keys if the table has them.
 
-    Columns that may have nulls in our files stay nullable, and new columns are nullable. Key,
-    partition and ordering columns cannot change.
+    Columns and nested fields that may have nulls in our files stay nullable, and new columns are
+    nullable. Key, partition and ordering columns cannot change.
     """
     fields = []
     if definition.has_generated_keys:
@@ -238,7 +238,25 @@ def with_known_nulls(definition: TableDefinition, columns: pa.Schema) -> pa.Sche
     for column in columns:
         is_nullable = True
         if column.name in definition.schema.names:
-            known = definition.schema.field(column.name).nullable
-            is_nullable = known or (column.nullable and column.name not in definition.fixed)
+            known = definition.schema.field(column.name)
+            is_nullable = known.nullable or (
+                column.nullable and column.name not in definition.fixed
+            )
+            column = column.with_type(_with_known_nulls(column.type, known.type))
         fields.append(column.with_nullable(is_nullable))
     return pa.schema(fields)
+
+
+def _with_known_nulls(type: pa.DataType, known: pa.DataType) -> pa.DataType:
+    """Return a type whose nested fields are nullable if they are so in ``known``."""
+    if type.id != known.id:
+        return type
+    before = {field.name: field for field in fields_of(known)}
+    fields = []
+    for field in fields_of(type):
+        old = before.get(field.name)
+        if old is not None:
+            nested = _with_known_nulls(field.type, old.type)
+            field = field.with_type(nested).with_nullable(field.nullable or old.nullable)
+        fields.append(field)
+    return with_fields(type, fields)

@@ -175,6 +175,17 @@ def test_damaged_bytes_give_rows_or_an_error_of_ours(table, data):
         decode(content[:-1], starts, ends, json.dumps(schema))
 
 
+def test_values_of_maps_are_required_unless_their_type_has_null():
+    fields = [
+        {"name": name, "type": {"type": "map", "values": values}}
+        for name, values in (("a", "int"), ("b", ["null", "int"]))
+    ]
+    types = avro_columns.arrow_schema(
+        json.dumps({"type": "record", "name": "r", "fields": fields})
+    ).types
+    assert [type.item_field.nullable for type in types] == [False, True]
+
+
 def test_unions_of_several_types_keep_each_value():
     wrapper = {"type": "record", "name": "W", "fields": [{"name": "value", "type": "int"}]}
     schema = {

@@ -19,7 +19,7 @@ import mdt
 from mdt.changes import ChangeStream
 from mdt.errors import Unavailable, Unsupported
 from mdt.hudi.read.loading import load_properties
-from mdt.importing.imported_definition import definition_of, next_version
+from mdt.importing.imported_definition import changed_version, definition_of, next_version
 from mdt.limits import MERGED_FILES_KEPT_SECONDS
 from mdt.metadata.log import commit_log
 from mdt.schema.definition import from_json
@@ -253,6 +253,22 @@ def test_a_required_key_may_become_nullable():
         definition = definition.with_version(next_version(definition, schema, since))
         assert definition.declared == schema
         assert definition.version.ids == (0, 1, 2, 3)
+
+
+def test_nested_fields_stay_nullable_if_another_writer_requires_them():
+    storage = MemoryStorage()
+    table(storage)
+    properties = load_properties(HiddenMetadata(storage))
+    optional, required = (
+        columns("id int64").append(pa.field("s", pa.struct([("m", pa.map_(pa.string(), value))])))
+        for value in (pa.field("value", pa.int32()), pa.field("value", pa.int32(), False))
+    )
+    definition = definition_of(properties, optional, storage)
+    assert changed_version(definition, required, 1) is None
+    definition = definition_of(properties, required, storage)
+    version = changed_version(definition, optional, 1)
+    assert version.declared == optional
+    assert version.ids == definition.version.ids
 
 
 def test_a_failed_import_is_tried_again_at_the_next_read(monkeypatch):

@@ -1,5 +1,6 @@
 """Tables written in turns by mdt and another Hudi writer: adoption, import of commits, release."""
 
+import json
 from functools import partial
 
 import pyarrow as pa
@@ -19,7 +20,9 @@ from texts import columns
 import mdt
 from mdt.commit.own_files import remove_files
 from mdt.errors import Unsupported
+from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.log_blocks import instants_of_file
+from mdt.hudi.read.table_schema import schema_of_commits
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE, LOG
 from mdt.services.adoption.commit_import import import_commits
@@ -686,3 +689,30 @@ def test_check_compares_the_log_with_hudis_timeline():
     assert [str(problem) for problem in problems] == [f"city=Oslo: {text} than on Hudi's timeline"]
     storage.delete(f"city=Oslo/{forged}")
     assert ours.check().ok and rows_of(ours) == rows_of(theirs)
+
+
+def test_commits_leave_required_values_of_maps_required():
+    ints, numbers = {"type": "map", "values": "int"}, [[("k", 1)], [], [("l", 2)]]
+    table = ForeignTable({"id": "string", "m": ints})
+    table.base(1, [{"id": "a", "m": {"k": 1}}, {"id": "b", "m": {}}])
+    t = mdt.adopt(table.storage)
+    t.upsert(pa.table({"id": ["c"], "m": pa.array([[("l", 2)]], pa.map_(pa.string(), pa.int8()))}))
+    missing = pa.array([[("k", None)]], pa.map_(pa.string(), pa.int32()))
+    refused("'m.value'", t.upsert, pa.table({"id": ["a"], "m": missing}))
+    fields = json.loads(schema_text(table.storage))["fields"]
+    assert [field["type"] for field in fields] == [["null", "string"], ["null", ints]]
+    assert t.scan().to_arrow().sort_by("id")["m"].to_pylist() == numbers
+    table.schema = record({"id": "string", "m": {"type": "map", "values": ["null", "int"]}})
+    table.log(9, table.upsert(9, [{"id": "a", "m": {"k": None}}]))
+    numbers[0] = [("k", None)]
+    for reader in (t, mdt.open(HiddenMetadata(table.storage))):
+        assert reader.scan().to_arrow().sort_by("id")["m"].to_pylist() == numbers
+    t.compact()
+    assert t.scan().to_arrow().sort_by("id")["m"].to_pylist() == numbers
+    assert t.check().ok
+
+
+def schema_text(storage):
+    """Return the Avro schema of the newest commit on Hudi's timeline."""
+    properties = load_properties(storage)
+    return schema_of_commits(storage, properties, load_timeline(storage, properties)).avro
