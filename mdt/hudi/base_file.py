@@ -73,13 +73,6 @@ _PROBED_ROWS = 1000
 _SMALL_ROWS = 2000
 """Below this row count, probing every column costs more than a dictionary saves."""
 _CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
-_UNBOUNDED = frozenset({COMMIT_SEQNO, FILE_NAME})
-"""Columns without min/max, because nobody filters on them within a file.
-
-Statistics of three such columns took 10 % of the write time: parquet-cpp scans the dictionary in
-each write batch. The partition path has bounds although it is constant, because Hudi copies them
-into its metadata table, and Hudi's data skipping leaves out files without them.
-"""
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
 _DISTINCT_SHARE_MAX = 0.75
 """A dictionary probably pays if at most this share of the first values is distinct."""
@@ -317,7 +310,7 @@ def encode_parts(
 def _encoding(table: pa.Table, unbounded: AbstractSet[str], compression: str) -> dict[str, Any]:
     """Return the settings of statistics, encodings and codecs for rows like those of ``table``."""
     paths = [leaf.path for leaf in leaf_columns(table.schema)]
-    statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
+    statistics = [path for path in paths if path not in unbounded]
     repetitive = _repetitive(table)
     codecs = {path: _codec(compression, repetitive.get(path, 1.0)) for path in paths}
     levels = {path: LEVELS[codec] for path, codec in codecs.items() if codec in LEVELS}

@@ -104,6 +104,24 @@ def test_files_have_plain_string_columns_and_rows_round_trip():
     ]
 
 
+def test_all_meta_columns_have_bounds():
+    """Hudi 0.15 keeps bounds of all columns, and takes a column without bounds for null."""
+    data = pa.table({"id": ["a", "b", "c"]})
+    meta = base_file.meta_columns(
+        3, instant=T, task=0, keys=data["id"].chunk(0), partition="city=x", file_name=NAME
+    )
+    file, _ = encode(base_file.with_meta_columns(data, meta))
+    group = file.metadata.row_group(0)
+    statistics = [group.column(number).statistics for number in range(5)]
+    assert [(found.min, found.max) for found in statistics] == [
+        (T, T),
+        (f"{T}_0_0", f"{T}_0_2"),
+        ("a", "c"),
+        ("city=x", "city=x"),
+        (NAME, NAME),
+    ]
+
+
 @given(st.integers(0, 20), st.integers(1, 7))
 def test_row_groups_have_the_reported_sizes(rows, row_group_rows):
     file, groups = encode(pa.table({"v": pa.array(range(rows), pa.int64())}), row_group_rows)
