@@ -1,7 +1,9 @@
 """Bounds of a column in many files at once, from Hudi's partition ``column_stats``.
 
 Only base files are of use, whose record never changes. A file with several records is left out, and
-so are bounds that Hudi may have joined in the order of UTF-16.
+so are bounds that Hudi may have joined in the order of UTF-16. Row groups with long texts have no
+statistics in their file, and Hudi counts all of their rows as nulls. Texts with nulls are therefore
+left out, too.
 """
 
 from __future__ import annotations
@@ -134,8 +136,11 @@ def _usable(records: pa.Table) -> pa.Table:
     is_known = flags(pc.less_equal(low, high).fill_null(False))
     for end in ends:
         is_known &= _is_bound(end)
-    has_nulls_only = pc.and_(pc.and_(low.is_null(), high.is_null()), pc.equal(nulls, rows))
-    is_known |= flags(has_nulls_only.fill_null(False))
+    if pa.types.is_string(ends[0].type):
+        is_known &= flags(pc.equal(nulls, 0).fill_null(False))
+    else:
+        has_nulls_only = pc.and_(pc.and_(low.is_null(), high.is_null()), pc.equal(nulls, rows))
+        is_known |= flags(has_nulls_only.fill_null(False))
     is_known &= ~flags(plain(records["is_deleted"])) & _is_single(keys)
     hashes = pc.utf8_slice_codeunits(keys, HASH_CHARACTERS, 2 * HASH_CHARACTERS)
     hashes = hashes.cast(pa.large_string()).cast(pa.large_binary())

@@ -117,6 +117,26 @@ def test_a_filter_opens_only_files_within_its_bounds(tmp_path, where):
         t.scan().to_arrow()
 
 
+@pytest.mark.parametrize("nulls", [10, 5])
+def test_texts_are_found_if_hudi_counts_long_ones_as_nulls(tmp_path, nulls):
+    """Parquet has no statistics of row groups with long texts."""
+    expected = created(tmp_path, texts=("a", "b", "c")).scan("text > 'a'").to_arrow()
+    path = copied(tmp_path)
+
+    def change(key, record):
+        statistics = record["ColumnStatsMetadata"][1]
+        if statistics["columnName"] == "text":
+            if nulls == 10:
+                statistics["minValue"] = None
+            statistics |= {"maxValue": statistics["minValue"], "nullCount": nulls}
+        return record
+
+    index_files.compact(Path(path), "column_stats", change)
+    t = mdt.open(path, options(tmp_path))
+    assert bag(t.scan("text > 'a'").to_arrow()) == bag(expected)
+    assert t.scan("text is not null").count() == 10 * PARTITIONS
+
+
 @pytest.fixture(scope="module", params=TYPES)
 def updated(request, tmp_path_factory) -> Path:
     """The folder of a table with updated and deleted rows in two partitions."""
