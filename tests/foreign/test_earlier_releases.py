@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pyarrow as pa
 import pytest
 from compare_states import EQUAL, difference
 from follower import rows_of
 from hudi_session import HudiSession
-from test_default_options_with_hudi import CHOSEN, require_same_rows
+from test_default_options_with_hudi import CHOSEN, WITH_METADATA, require_same_rows
 
 import mdt
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
-RELEASES = (("0.15.0", 6, COW), ("0.15.0", 6, MOR), ("1.0.2", 8, MOR), ("1.1.1", 9, MOR))
+RELEASES = (
+    ("0.15.0", 6, COW),
+    ("0.15.0", 6, MOR),
+    ("1.0.2", 8, MOR),
+    ("1.1.1", 9, COW),
+    ("1.1.1", 9, MOR),
+)
 """Releases of Hudi, the newest table version of each, and types of tables."""
 TURNS = 3
 BY_INDEX = {"hoodie.index.type": "RECORD_INDEX"}
+STATISTICS = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+}
 CLUSTERING = "call run_clustering(table => '{t}', order => 'v')"
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
@@ -70,3 +81,26 @@ def test_a_table_of_ours_with_a_record_index_is_written_by_hudi_0_15(tmp_path):
             assert answer["keys"] == [f"k{ts:03}"]
         hudi.call(path, "sql", "select count(*) from {t}")  # enters the table in a catalog
         assert mdt.open(path).check().ok
+
+
+@pytest.mark.parametrize("kind", [COW, MOR])
+def test_sql_of_hudi_0_15_changes_a_table_that_it_knew_before_our_first_write(kind, tmp_path):
+    """Hudi 0.15 keeps bounds of all columns, also of those that it adds."""
+    path = tmp_path / "t"
+    with HudiSession(tmp_path / "session", release="0.15.0") as hudi:
+        hudi.create(path, 6, kind, CHOSEN | STATISTICS)
+        hudi.call(path, "upsert", list(range(20)), 10)
+        hudi.call(path, "sql", "select count(*) from {t}")
+        ours = mdt.adopt(path)
+        rows = ours.scan().to_arrow()
+        changed = [{**row, "ts": 20} for row in rows.to_pylist()[:9]]
+        ours.upsert(pa.Table.from_pylist(changed, rows.schema))
+        ours.compact()
+        hudi.call(path, "sql", "update {t} set v = -1 where id = 'k003'")
+        hudi.call(path, "sql", "delete from {t} where id = 'k004'")
+        require_same_rows(hudi, path)
+        names = Counter(hudi.rows(path)["_hoodie_file_name"].to_pylist())
+        for name, count in names.items():
+            where = f"_hoodie_file_name = '{name}'"
+            found = json.loads(hudi.call(path, "query", where, **WITH_METADATA))
+            assert len(found["keys"]) == count
