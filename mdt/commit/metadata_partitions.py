@@ -16,8 +16,11 @@ from mdt.hudi import properties
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
+from mdt.stores.storage import Storage
 
 PARTITIONS = properties.METADATA_PARTITIONS
+_LAST = "\U0010ffff"
+"""Sorts after the names of all folders."""
 _PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 
 
@@ -60,17 +63,29 @@ def name_partitions(
 
 
 def remove_metadata_table(metadata: Metadata) -> None:
-    """Remove Hudi's metadata table from the properties, and its files.
+    """Remove Hudi's metadata table from the properties, and its folder.
+
+    Hudi could not change the version of the table if the folder was there without files.
 
     Raises Corrupt if the properties cannot be read, and Unavailable.
     """
     storage = metadata.storage
     if remove_from_properties(metadata):
         storage.delete_many([info.path for info in storage.list(FOLDER)])
+        _drop_folders(storage, FOLDER)
+        parent, _, name = FOLDER.rpartition("/")
+        storage.drop_directories(parent, f"{name}\0", start=name)
         logs.METADATA.warning(
             "%s: removed Hudi's metadata table; readers list files until a writer makes it again",
             storage.url,
         )
+
+
+def _drop_folders(storage: Storage, folder: str) -> None:
+    """Remove the empty folders below ``folder``."""
+    for name in storage.children(folder):
+        _drop_folders(storage, f"{folder}/{name}")
+    storage.drop_directories(folder, _LAST)
 
 
 def remove_from_properties(metadata: Metadata) -> bool:

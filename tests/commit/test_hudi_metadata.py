@@ -27,7 +27,7 @@ from mdt.hudi.read.metadata_table import load_files_from_metadata
 from mdt.metadata import references
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
-from mdt.stores.storage import MemoryStorage
+from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash
 from mdt.write.operations import RowOperation
 
@@ -195,6 +195,18 @@ def test_one_that_is_out_of_step_is_made_anew_by_the_next_commit(lost, version):
     for ts in range(20, 20 + rounds):
         mdt.open(storage).upsert(rows([1], ts, 2.0))
     assert listed(storage) == stored(storage)
+
+
+def test_a_removed_metadata_table_leaves_no_folder(tmp_path):
+    """Hudi cannot change the version of a table with such a folder."""
+    storage = LocalStorage(tmp_path)
+    make(storage, MOR, "record", **ON).upsert(rows([1], 1, 1.0))
+    folder = tmp_path / FOLDER
+    for other in (folder / ".hoodie/.aux/.bootstrap", folder.with_name("metadata_of_another")):
+        other.mkdir(parents=True)
+    metadata_partitions.remove_metadata_table(Metadata(storage))
+    assert not folder.exists()
+    assert folder.with_name("metadata_of_another").exists()
 
 
 @both_versions
