@@ -173,7 +173,7 @@ def test_an_object_that_is_too_large_is_not_read_whole(path):
                 )
             return super().read_whole(name, bytes_max)
 
-        def paths_read(self, name, offset=0, length=None):
+        def read(self, name, offset=0, length=None):
             paths_read.append(name)
             return super().read(name, offset, length)
 

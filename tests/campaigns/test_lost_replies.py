@@ -164,7 +164,7 @@ class _RetryingStorage(FaultyStorage):
     def put_passing(self, path, data):
         return super().put_passing(path, data) and self._is_heard(path, data)
 
-    def _reply(self, path, data):
+    def _is_heard(self, path, data):
         self.puts += 1
         return self.puts != self.lost or self.inner.put_if_absent(path, data)
 
