@@ -1,4 +1,6 @@
-"""Entries in a Hive metastore: columns, partitions, two names, and nothing of another table."""
+"""Entries in a Hive metastore: columns, partitions, a second name for base files, and no change of
+entries of other tables.
+"""
 
 import builtins
 import datetime
@@ -37,7 +39,7 @@ def address(tmp_path_factory):
         yield address
 
 
-def made(path, kind="COPY_ON_WRITE", by=("city",)):
+def create_table(path, kind="COPY_ON_WRITE", by=("city",)):
     table = mdt.create(path, ROWS.schema, ["id"], partition_by=list(by), table_type=kind)
     table.upsert(ROWS)
     return table
@@ -48,8 +50,8 @@ def entry(address, name):
         return client.get_table("default", name), client.get_partitions("default", name, -1)
 
 
-def test_a_table_is_entered_with_columns_and_partitions(address, tmp_path):
-    mdt.register(made(tmp_path / "t"), HiveMetastore(address), "default.partitioned")
+def test_a_table_is_registered_with_columns_and_partitions(address, tmp_path):
+    mdt.register(create_table(tmp_path / "t"), HiveMetastore(address), "default.partitioned")
     table, partitions = entry(address, "partitioned")
     assert {column.name: column.type for column in table.sd.cols} == {
         **dict.fromkeys(META, "string"),
@@ -62,8 +64,8 @@ def test_a_table_is_entered_with_columns_and_partitions(address, tmp_path):
     assert table.tableType == "EXTERNAL_TABLE"
     assert table.sd.inputFormat == "org.apache.hudi.hadoop.HoodieParquetInputFormat"
     assert table.parameters["spark.sql.sources.provider"] == "hudi"
-    places = {tuple(part.values): part.sd.location for part in partitions}
-    assert places == {
+    locations = {tuple(part.values): part.sd.location for part in partitions}
+    assert locations == {
         ("Oslo",): f"file:{tmp_path}/t/city=Oslo",
         ("__HIVE_DEFAULT_PARTITION__",): f"file:{tmp_path}/t/city=__HIVE_DEFAULT_PARTITION__",
         ("a b/c%",): f"file:{tmp_path}/t/city=a b%2Fc%25",
@@ -72,69 +74,72 @@ def test_a_table_is_entered_with_columns_and_partitions(address, tmp_path):
 
 def test_a_merge_on_read_table_has_a_second_name_for_base_files(address, tmp_path):
     mdt.register(
-        made(tmp_path / "t", "MERGE_ON_READ", ()), HiveMetastore(address), "default.merged"
+        create_table(tmp_path / "t", "MERGE_ON_READ", ()), HiveMetastore(address), "default.merged"
     )
-    (whole, _), (base, _) = entry(address, "merged"), entry(address, "merged_ro")
-    assert whole.sd.inputFormat.endswith("HoodieParquetRealtimeInputFormat")
-    assert base.sd.inputFormat.endswith("HoodieParquetInputFormat")
-    asked = [one.sd.serdeInfo.parameters["hoodie.query.as.ro.table"] for one in (whole, base)]
-    assert asked == ["false", "true"]
+    (snapshot_entry, _), (base_entry, _) = entry(address, "merged"), entry(address, "merged_ro")
+    assert snapshot_entry.sd.inputFormat.endswith("HoodieParquetRealtimeInputFormat")
+    assert base_entry.sd.inputFormat.endswith("HoodieParquetInputFormat")
+    flags = [
+        hive_table.sd.serdeInfo.parameters["hoodie.query.as.ro.table"]
+        for hive_table in (snapshot_entry, base_entry)
+    ]
+    assert flags == ["false", "true"]
 
 
-def test_a_second_call_brings_an_entry_up_to_date(address, tmp_path):
-    table = made(tmp_path / "t")
+def test_a_second_registration_updates_the_entry(address, tmp_path):
+    table = create_table(tmp_path / "t")
     mdt.register(table, HiveMetastore(address), "default.changed")
     mdt.register(table, HiveMetastore(address), "default.changed")
     table.alter(add={"note": pa.string()})
     table.upsert({**ROWS.slice(0, 1).to_pydict(), "id": ["z"], "city": ["Rome"], "note": ["new"]})
     table.delete_partition({"city": "Oslo"})
     mdt.register(table, HiveMetastore(address), "default.changed")
-    found, partitions = entry(address, "changed")
+    hive_table, partitions = entry(address, "changed")
     assert (
-        found.sd.cols[-1].name == "note"
-        and '"note"' in (found.parameters["spark.sql.sources.schema.part.0"])
+        hive_table.sd.cols[-1].name == "note"
+        and '"note"' in (hive_table.parameters["spark.sql.sources.schema.part.0"])
     )
     values = {part.values[0] for part in partitions}
     assert values == {"Rome", "a b/c%", "__HIVE_DEFAULT_PARTITION__"}
     assert table.scan().count() == 3 and table.check().ok, "no file is deleted"
 
 
-def test_many_columns_and_partitions_are_entered(address, tmp_path, monkeypatch):
+def test_many_columns_and_partitions_are_registered(address, tmp_path, monkeypatch):
     monkeypatch.setattr(hive_entries, "_BATCH", 15)
     schema = pa.schema({"id": pa.int64(), **{f"column_{n}": pa.string() for n in range(200)}})
     table = mdt.create(tmp_path / "t", schema, ["id"], partition_by=["column_0"])
-    none = dict.fromkeys(schema.names[2:])
-    table.upsert([{"id": n, "column_0": f"{n}", **none} for n in range(40)])
+    nulls = dict.fromkeys(schema.names[2:])
+    table.upsert([{"id": n, "column_0": f"{n}", **nulls} for n in range(40)])
     mdt.register(table, HiveMetastore(address), "default.wide")
-    found, partitions = entry(address, "wide")
+    hive_table, partitions = entry(address, "wide")
     assert len({tuple(part.values) for part in partitions}) == 40
-    count = int(found.parameters["spark.sql.sources.schema.numParts"])
-    parts = [found.parameters[f"spark.sql.sources.schema.part.{n}"] for n in range(count)]
+    count = int(hive_table.parameters["spark.sql.sources.schema.numParts"])
+    parts = [hive_table.parameters[f"spark.sql.sources.schema.part.{n}"] for n in range(count)]
     assert count > 1 and max(map(len, parts)) <= 4_000 and "column_199" in "".join(parts)
 
 
 def test_an_entry_of_another_table_is_not_replaced(address, tmp_path):
-    mdt.register(made(tmp_path / "one"), HiveMetastore(address), "default.taken")
+    mdt.register(create_table(tmp_path / "one"), HiveMetastore(address), "default.taken")
     with pytest.raises(mdt.Invalid, match=r"default\.taken is another table .*/one"):
-        mdt.register(made(tmp_path / "two"), HiveMetastore(address), "default.taken")
+        mdt.register(create_table(tmp_path / "two"), HiveMetastore(address), "default.taken")
     assert entry(address, "taken")[0].sd.location.endswith("/one")
 
 
-def test_a_missing_database_and_a_missing_metastore_are_named(address, tmp_path):
-    table = made(tmp_path / "t")
+def test_a_missing_database_or_metastore_is_named_in_the_error(address, tmp_path):
+    table = create_table(tmp_path / "t")
     with pytest.raises(mdt.Invalid, match="create the database first"):
         mdt.register(table, HiveMetastore(address), "nowhere.t")
     with pytest.raises(mdt.Unavailable, match=r"thrift://127\.0\.0\.1:9"):
         mdt.register(table, HiveMetastore("thrift://127.0.0.1:9"), "default.t")
 
 
-def test_engines_may_have_another_url_of_the_table(address, tmp_path):
-    table = made(tmp_path / "t")
-    place = "s3a://lake/trips/"
+def test_a_location_for_engines_is_registered_and_cannot_be_changed_later(address, tmp_path):
+    table = create_table(tmp_path / "t")
+    other_location = "s3a://lake/trips/"
     mdt.register(table, HiveMetastore(address), "default.far", location=f"file://{tmp_path}/t/")
     assert entry(address, "far")[0].sd.location == f"file:{tmp_path}/t"
     with pytest.raises(mdt.Invalid, match="another table"):
-        mdt.register(table, HiveMetastore(address), "default.far", location=place)
+        mdt.register(table, HiveMetastore(address), "default.far", location=other_location)
 
 
 @pytest.mark.parametrize(
@@ -144,24 +149,26 @@ def test_engines_may_have_another_url_of_the_table(address, tmp_path):
         *("thrift://h:port", "thrift://h:99999", "thrift://[::1"),
     ],
 )
-def test_other_addresses_are_refused(url):
+def test_invalid_addresses_are_refused(url):
     with pytest.raises(mdt.Invalid, match="thrift://metastore"):
         HiveMetastore(url)
 
 
 def test_without_the_thrift_client_the_extra_is_named(tmp_path, monkeypatch):
-    real = builtins.__import__
+    original_import = builtins.__import__
 
-    def refused(name, *rest):
+    def refuse_import(name, *rest):
         if name.partition(".")[0] in ("thrift", "hive_metastore"):
             raise ImportError(name)
-        return real(name, *rest)
+        return original_import(name, *rest)
 
     monkeypatch.delitem(sys.modules, "mdt.catalogs.hive_entries")
     monkeypatch.delattr(sys.modules["mdt.catalogs"], "hive_entries", raising=False)
-    monkeypatch.setattr(builtins, "__import__", refused)
+    monkeypatch.setattr(builtins, "__import__", refuse_import)
     with pytest.raises(mdt.Unsupported, match=r"pyspark-mdt\[hive\]"):
-        mdt.register(made(tmp_path / "t"), HiveMetastore("thrift://127.0.0.1:9"), "default.t")
+        mdt.register(
+            create_table(tmp_path / "t"), HiveMetastore("thrift://127.0.0.1:9"), "default.t"
+        )
 
 
 def test_types_have_their_names_in_hive_and_spark():
@@ -186,13 +193,13 @@ def test_types_have_their_names_in_hive_and_spark():
     assert [field["type"] for field in types[3]["fields"]] == ["float", "date"]
 
 
-def test_only_tables_that_others_can_read_are_registered(tmp_path):
+def test_tables_in_memory_and_wrong_arguments_are_refused(tmp_path):
     hive = HiveMetastore("thrift://127.0.0.1:9")
     with pytest.raises(mdt.Unsupported, match="in memory"):
-        mdt.register(made(MemoryStorage()), hive, "default.t")
+        mdt.register(create_table(MemoryStorage()), hive, "default.t")
     with pytest.raises(mdt.Invalid, match="a table and a catalog"):
         mdt.register(tmp_path, hive, "default.t")
-    table = made(tmp_path / "t")
+    table = create_table(tmp_path / "t")
     with pytest.raises(mdt.Invalid, match="a table and a catalog"):
         mdt.register(table, hive.url, "default.t")
     for name in ("t", "", "lake.", ".t", "a..t", 7):

@@ -1,4 +1,4 @@
-"""Entries in Polaris: a server that answers by its specification checks our requests."""
+"""Entries in Polaris. A server that follows its specification checks our requests."""
 
 import json
 import re
@@ -20,7 +20,7 @@ FIELDS = {"name", "format", "base-location", "doc", "properties"}
 
 
 class Handler(RestHandler):
-    """Knows the namespace lake / raw, its tables, and who may ask."""
+    """Knows the namespace lake / raw, its tables and the valid credentials."""
 
     def error(self, status, text):
         self.reply(status, {"error": {"message": text, "type": "E", "code": status}})
@@ -67,7 +67,7 @@ def table(tmp_path):
     return mdt.create(tmp_path / "t", pa.schema({"id": pa.string()}), ["id"])
 
 
-def test_a_table_is_a_generic_table(server, table):
+def test_a_table_is_registered_as_a_generic_table(server, table):
     catalog = Polaris(f"{server.url}/", "lake", credential="me:s:1")
     for _ in range(2):
         mdt.register(table, catalog, "eu.raw.my trips")
@@ -84,16 +84,16 @@ def test_a_table_is_a_generic_table(server, table):
 def test_the_command_line_registers_a_table(server, table, monkeypatch):
     monkeypatch.setenv("POLARIS_CREDENTIAL", "me:s:1")
     command = ["register", table.path, "eu.raw.t", "--location", "s3a://lake/t"]
-    there = ["--polaris", server.url, "--catalog", "lake"]
-    assert shown(*command, *there) == f"registered {table.path} as eu.raw.t\n"
+    catalog_options = ["--polaris", server.url, "--catalog", "lake"]
+    assert shown(*command, *catalog_options) == f"registered {table.path} as eu.raw.t\n"
     assert server.tables["t"]["base-location"] == "s3a://lake/t"
     assert "thrift://127.0.0.1:9 failed" in error_of(*command, "--hive", "thrift://127.0.0.1:9")
-    for catalogs in ([], [*there, "--hive", "thrift://127.0.0.1:9"]):
+    for catalogs in ([], [*catalog_options, "--hive", "thrift://127.0.0.1:9"]):
         assert "give --hive, --polaris, --unity or --iceberg" in error_of(*command, *catalogs)
-    assert "the name of the catalog is missing" in error_of(*command, *there[:2])
+    assert "the name of the catalog is missing" in error_of(*command, *catalog_options[:2])
 
 
-def test_a_name_of_another_table_is_not_taken(server, table):
+def test_a_name_of_another_table_is_refused(server, table):
     catalog = Polaris(server.url, "lake", token="right")
     server.tables["t"] = {"name": "t", "format": "delta", "base-location": f"file://{table.path}"}
     with pytest.raises(mdt.Invalid, match="another table in the catalog: 'delta'"):
@@ -103,7 +103,7 @@ def test_a_name_of_another_table_is_not_taken(server, table):
         mdt.register(table, catalog, "eu.raw.t")
 
 
-def test_refusals_say_what_is_wrong(server, table):
+def test_errors_name_a_wrong_token_credential_or_namespace(server, table):
     with pytest.raises(mdt.Invalid, match=r"401: no valid token[\s\S]*check the token"):
         mdt.register(table, Polaris(server.url, "lake", token="wrong"), "eu.raw.t")
     with pytest.raises(mdt.Invalid, match="unknown client"):
@@ -130,7 +130,7 @@ def test_answers_of_a_broken_server_are_errors(server, table, answer, kind, text
     assert len(str(error.value)) < 1_000
 
 
-def test_a_server_that_is_not_there_is_named(table):
+def test_an_unreachable_server_is_named_in_the_error(table):
     with pytest.raises(mdt.Unavailable, match=r"127\.0\.0\.1:9/api does not answer"):
         mdt.register(table, Polaris("http://127.0.0.1:9/api", "lake"), "raw.t")
 
@@ -155,7 +155,7 @@ def test_secrets_are_not_shown(table):
         ),
     ],
 )
-def test_other_arguments_are_refused(arguments):
+def test_invalid_arguments_are_refused(arguments):
     with pytest.raises(mdt.Invalid):
         Polaris(*arguments)
     with pytest.raises(mdt.Invalid, match="id:secret"):

@@ -1,4 +1,4 @@
-"""Entries in Unity Catalog: a server that answers by its specification checks our requests."""
+"""Entries in Unity Catalog. A server that follows its specification checks our requests."""
 
 import json
 from urllib.parse import unquote
@@ -21,10 +21,10 @@ FIELDS = {
     "storage_location",
     "columns",
 }
-"""Fields of a CreateTable that every table of ours has."""
+"""Fields that a CreateTable request has for every table of mdt."""
 NAMES = {"BOOLEAN", "INT", "LONG", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"}
 NAMES |= {"STRING", "BINARY", "DECIMAL", "ARRAY", "STRUCT", "MAP"}
-"""The names of types that a ColumnInfo may have, as far as we have such columns."""
+"""Type names that a ColumnInfo may have for columns of mdt."""
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 
 
 class Handler(RestHandler):
-    """Knows the schema lake.raw, its tables, and who may ask."""
+    """Knows the schema lake.raw, its tables and the valid token."""
 
     def error(self, status, code, text):
         self.reply(status, {"error_code": code, "message": text})
@@ -85,11 +85,11 @@ def server():
 
 @pytest.fixture
 def table(tmp_path):
-    made = {"formats": ["hudi", "delta"], "partition_by": ["city"]}
-    return mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.hive.style": True}, **made)
+    settings = {"formats": ["hudi", "delta"], "partition_by": ["city"]}
+    return mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.hive.style": True}, **settings)
 
 
-def test_a_table_with_a_delta_log_is_an_external_table(server, table):
+def test_a_table_with_a_delta_log_is_registered_as_an_external_table(server, table):
     catalog = Unity(f"{server.url}/", "lake", token="right")
     for _ in range(2):
         mdt.register(table, catalog, "raw.trips")
@@ -136,11 +136,11 @@ def test_a_table_without_a_delta_log_is_refused(server, tmp_path):
 def test_the_command_line_registers_a_table(server, table, monkeypatch):
     monkeypatch.setenv("UNITY_TOKEN", "right")
     command = ["register", table.path, "raw.t", "--location", "s3a://lake/t"]
-    there = ["--unity", server.url, "--catalog", "lake"]
-    assert shown(*command, *there) == f"registered {table.path} as raw.t\n"
+    catalog_options = ["--unity", server.url, "--catalog", "lake"]
+    assert shown(*command, *catalog_options) == f"registered {table.path} as raw.t\n"
     assert server.tables["lake.raw.t"]["storage_location"] == "s3a://lake/t"
-    assert "give --hive" in error_of(*command, *there, "--polaris", server.url)
-    assert "the name of the catalog is missing" in error_of(*command, *there[:2])
+    assert "give --hive" in error_of(*command, *catalog_options, "--polaris", server.url)
+    assert "the name of the catalog is missing" in error_of(*command, *catalog_options[:2])
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_command_line_registers_a_table(server, table, monkeypatch):
         {},
     ],
 )
-def test_a_name_of_another_table_is_not_taken(server, table, other):
+def test_a_name_of_another_table_is_refused(server, table, other):
     own = {"file:///own": f"file://{table.path}/"}
     server.tables["lake.raw.t"] = {name: own.get(value, value) for name, value in other.items()}
     with pytest.raises(mdt.Invalid, match="another table in the catalog") as error:
@@ -160,7 +160,7 @@ def test_a_name_of_another_table_is_not_taken(server, table, other):
     assert len(str(error.value)) < 1_000
 
 
-def test_refusals_say_what_is_wrong(server, table):
+def test_errors_name_a_wrong_token_schema_or_url(server, table):
     with pytest.raises(mdt.Invalid, match=r"401: no valid token[\s\S]*check the token"):
         mdt.register(table, Unity(server.url, "lake", token="wrong"), "raw.t")
     with pytest.raises(mdt.Invalid, match="schema 'row' does not exist"):

@@ -1,5 +1,5 @@
-"""Metadata that users give to commits: kept in records, told to Hudi, shown by the history, also of
-archived records.
+"""User metadata of commits: stored in commit records, written to Hudi's timeline, and shown by the
+history, also for archived records.
 """
 
 from __future__ import annotations
@@ -58,62 +58,68 @@ WRITES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "rebuild_index": ("rebuild_index", ["bitmap(p)"], {}),
     "analyze": ("analyze", [["v"]], {}),
 }
-"""Methods and their arguments."""
+"""Method, positional and keyword arguments of each write and service."""
 
 
-def made(place=None):
-    """Return a table in which each of WRITES finds something to do."""
+def table_for_writes(location=None):
+    """Return a table on which each of WRITES has something to do."""
     table = mdt.create(
-        MemoryStorage() if place is None else place,
+        MemoryStorage() if location is None else location,
         SCHEMA,
         ["id"],
         partition_by=["p"],
         indexes=["bitmap(p)"],
         options={"mdt.services.auto": False, "mdt.small.file.bytes": 0},
     )
-    for given in (("a a 1", "b b 1"), ("a a 1", "b b 1", "c1 c 1", "c3 c 3"), ("c2 c 2", "c4 c 4")):
-        table.upsert(rows_of(SCHEMA, *given))
+    for row_texts in (
+        ("a a 1", "b b 1"),
+        ("a a 1", "b b 1", "c1 c 1", "c3 c 3"),
+        ("c2 c 2", "c4 c 4"),
+    ):
+        table.upsert(rows_of(SCHEMA, *row_texts))
     table.tag("old", 1)
     return table
 
 
-def assert_told(table, before):
-    """Assert that all commits after ``before`` have the metadata, and the next one has none."""
-    told = table.history().slice(before + 1)
-    assert len(told) and told["metadata"].to_pylist() == [list(RUN.items())] * len(told)
+def assert_metadata(table, before):
+    """Assert that all commits after ``before`` have the metadata, and that the next has none."""
+    later_commits = table.history().slice(before + 1)
+    assert len(later_commits) and later_commits["metadata"].to_pylist() == [
+        list(RUN.items())
+    ] * len(later_commits)
     table.tag("afterwards")
-    assert table.history()["metadata"][-1].as_py() is None, "it ends with the call"
+    assert table.history()["metadata"][-1].as_py() is None, "metadata are for one call only"
 
 
 @pytest.mark.parametrize("name", WRITES)
 def test_every_write_and_service_takes_metadata(name):
-    table = made()
-    method, arguments, more = WRITES[name]
-    getattr(table, method)(*arguments, **more, metadata=RUN)
-    assert_told(table, before=4)
+    table = table_for_writes()
+    method, arguments, keywords = WRITES[name]
+    getattr(table, method)(*arguments, **keywords, metadata=RUN)
+    assert_metadata(table, before=4)
 
 
-def test_merges_writers_and_upserts_of_what_comes_in_pieces_take_metadata():
-    table = made()
+def test_merges_writers_and_upserts_of_streamed_rows_take_metadata():
+    table = table_for_writes()
     table.merge(rows("a", v=7)).when_matched().update("*").execute(metadata=RUN)
     table.upsert(iter([rows("a")]), metadata=RUN)
     with table.writer(metadata=RUN) as writer:
         writer.upsert(rows("c"))
         writer.flush()
-    assert_told(table, before=4)
+    assert_metadata(table, before=4)
 
 
-def test_hudi_has_metadata_beside_its_own(tmp_path):
+def test_completed_instants_have_the_metadata_beside_the_entries_of_hudi(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
-    done = table.upsert(rows("a"), metadata=RUN)
-    told = json.loads((tmp_path / "t" / ".hoodie" / f"{done.instant}.deltacommit").read_bytes())[
-        "extraMetadata"
-    ]
-    assert {name: told[name] for name in RUN} == RUN
-    assert told["mdt.seq"] == "1" and "fields" in told["schema"]
+    result = table.upsert(rows("a"), metadata=RUN)
+    extra_metadata = json.loads(
+        (tmp_path / "t" / ".hoodie" / f"{result.instant}.deltacommit").read_bytes()
+    )["extraMetadata"]
+    assert {name: extra_metadata[name] for name in RUN} == RUN
+    assert extra_metadata["mdt.seq"] == "1" and "fields" in extra_metadata["schema"]
 
 
-def test_metadata_stay_when_records_leave_the_log():
+def test_metadata_remain_in_the_history_when_records_are_archived():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], options={"mdt.metadata.compact.records": 1})
     for n in range(ARCHIVE_RECORDS_MIN + 4):
         table.upsert(rows(f"k{n}"), metadata={"run": str(n)})
@@ -126,14 +132,14 @@ def test_metadata_stay_when_records_leave_the_log():
     ]
 
 
-def test_the_history_has_times_and_what_was_written(tmp_path):
-    table = made(tmp_path / "t")
+def test_the_history_has_times_and_the_bytes_rows_and_files_of_each_commit(tmp_path):
+    table = table_for_writes(tmp_path / "t")
     history = table.history()
     now = datetime.now(UTC)
     for time in history["time"].to_pylist():
         assert now - timedelta(hours=1) < time <= now + timedelta(seconds=5)
     instant = pc.strftime(history["time"], "%Y%m%d%H%M%S").to_pylist()
-    assert [one[:14] for one in instant] == [one[:14] for one in history["instant"].to_pylist()]
+    assert [text[:14] for text in instant] == [text[:14] for text in history["instant"].to_pylist()]
     assert pc.sum(history["bytes"]).as_py() == pc.sum(table.files()["size"]).as_py()
     assert history["rows"].to_pylist() == [0, 2, 4, 2, 0]
     assert history["files"].to_pylist() == [0, 2, 3, 1, 0]
@@ -155,8 +161,8 @@ def test_the_history_has_times_and_what_was_written(tmp_path):
         ("run", "takes a dict"),
     ],
 )
-def test_other_metadata_are_refused_and_nothing_is_written(metadata, message):
-    table = made()
+def test_invalid_metadata_are_refused_and_nothing_is_written(metadata, message):
+    table = table_for_writes()
     with pytest.raises(Invalid, match=message):
         table.truncate(metadata=metadata)
     assert table.snapshot().seq == 4
@@ -164,7 +170,7 @@ def test_other_metadata_are_refused_and_nothing_is_written(metadata, message):
 
 @pytest.mark.parametrize("value", [{"schema": "{}"}, {"a": 1}, {"a": "x" * 70_000}, ["a"], "a"])
 def test_forged_metadata_of_a_record_are_corrupt(value):
-    table = made()
+    table = table_for_writes()
     record = commit_log.read(table.storage, 2)
     forged = commit_log.CommitRecord(2, {**record.header, "metadata": value}, record.tables)
     table.storage.replace(paths.commit(2), commit_log.encode(forged))
@@ -175,8 +181,8 @@ def test_forged_metadata_of_a_record_are_corrupt(value):
 def test_histories_of_older_writers_have_nulls_in_later_columns():
     older = pa.schema(list(HISTORY)[:-HISTORY_ADDED])
     data = codec.encode_ipc(pa.Table.from_pylist([{"seq": 3, "instant": "x"}], schema=older))
-    found = codec.decode_ipc(data, HISTORY, path="p", added=HISTORY_ADDED)
-    assert found.schema == HISTORY
-    assert found.select(["seq", "metadata"]).to_pylist() == [{"seq": 3, "metadata": None}]
+    history = codec.decode_ipc(data, HISTORY, path="p", added=HISTORY_ADDED)
+    assert history.schema == HISTORY
+    assert history.select(["seq", "metadata"]).to_pylist() == [{"seq": 3, "metadata": None}]
     with pytest.raises(Corrupt, match="a wrong schema"):
         codec.decode_ipc(data, HISTORY, path="p")

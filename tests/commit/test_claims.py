@@ -1,5 +1,5 @@
-"""Forged, torn and lost claims: nothing that somebody needs is deleted, nobody is stopped, and
-check says what stands there.
+"""Forged, torn and lost claims: no files of other transactions are deleted, no writer is blocked,
+and check reports the leftovers.
 """
 
 from __future__ import annotations
@@ -110,29 +110,29 @@ def put(storage, data, instant=OLD):
     storage.replace(paths.pending(instant), data)
 
 
-def announced(storage, instant):
-    """What tells Hudi that a write at ``instant`` began: (path, content)."""
+def announcement(storage, instant):
+    """Return the objects that announce a write at ``instant`` to Hudi, as (path, content)."""
     return layout_of(mdt.open(storage).definition).announced(instant, "deltacommit")
 
 
-def everything(storage):
+def all_paths(storage):
     return {info.path for info in storage.list("")}
 
 
 @pytest.mark.parametrize("data", FORGED, ids=lambda data: repr(data[:40]))
-def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data):
+def test_an_invalid_claim_is_set_aside_and_reported_by_check(data):
     storage = filled("MERGE_ON_READ", "record")
     put(storage, data)
-    before = everything(storage)
+    before = all_paths(storage)
     result = mdt.open(storage).abort()
     assert (result.set_aside, result.rolled_back, result.files_removed) == (
         (paths.pending(OLD),),
         (),
         0,
     )
-    assert everything(storage) == before
+    assert all_paths(storage) == before
     mdt.open(storage).upsert(rows([0, 20], 9, 9.0))
-    assert everything(storage) > before
+    assert all_paths(storage) > before
     expected = upserted(BASE_STATE, [0, 20], 9, 9.0)
     assert ours(storage) == expected == theirs(storage)
     (problem,) = mdt.open(storage).check().problems
@@ -143,7 +143,7 @@ def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data):
     count("senseless claims, set aside")
 
 
-def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it():
+def test_a_claim_with_the_instant_or_token_of_a_commit_deletes_no_files_of_the_commit():
     for table_type in ("MERGE_ON_READ", "COPY_ON_WRITE"):
         storage = filled(table_type, "record")
         table = mdt.open(storage)
@@ -161,9 +161,9 @@ def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it
                     "partitions": ["", "city=x", "city=y"],
                 }
                 put(storage, json.dumps(forged).encode(), instant)
-                before = everything(storage)
+                before = all_paths(storage)
                 assert mdt.open(storage).abort().set_aside == (paths.pending(instant),)
-                assert everything(storage) == before
+                assert all_paths(storage) == before
                 assert [p.path for p in mdt.open(storage).check().problems] == [
                     paths.pending(instant)
                 ]
@@ -171,15 +171,15 @@ def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it
         assert_clean(storage)
 
 
-def test_a_claim_removes_only_files_with_its_own_token():
+def test_rolling_back_a_claim_removes_only_files_with_its_token():
     storage = filled("MERGE_ON_READ", "record")
     group = "0" * 8 + "-0000-4000-8000-" + "0" * 12 + "-0"
-    mine = [
+    own_files = [
         f"city=x/{group}_0-5-0_{OLD}.parquet",
         f"city=x/.{group}_{OLD}.log.1_3-5-0",
         f".hoodie/.mdt/attachments/{OLD}/5-1-2.attached",
     ]
-    others = [
+    other_files = [
         f"city=x/{group}_5-6-5_{OLD}.parquet",
         f"city=x/{group}_0-5-0_20200101000000001.parquet",
         "city=x/notes-5-.txt",
@@ -188,48 +188,54 @@ def test_a_claim_removes_only_files_with_its_own_token():
         f".hoodie/.mdt/attachments/{OLD}/5/x.keys",
         f"city=x/.{group}_{OLD}.log.1_5-6-5",
     ]
-    for path in [*mine, *others]:
+    for path in [*own_files, *other_files]:
         storage.create(path, b"x")
     put(storage, json.dumps(GOOD).encode())
     later(storage)
     mdt.open(storage).upsert(rows([0], 9, 9.0))
-    assert everything(storage).isdisjoint(mine)
-    assert everything(storage) >= set(others)
+    assert all_paths(storage).isdisjoint(own_files)
+    assert all_paths(storage) >= set(other_files)
     assert not pending(mdt.open(storage).metadata)
     assert "0" * 32 in mdt.open(storage).snapshot().rolled_back
 
 
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_a_claim_on_a_pending_write_of_another_writer_deletes_nothing_of_it(table_type, version):
+def test_a_claim_with_the_instant_of_another_writers_pending_write_deletes_no_files(
+    table_type, version
+):
     storage = MemoryStorage()
     other = other_table(storage, table_type, version)
     other.upsert(batch(list(range(10)), 1))
     table = mdt.adopt(storage)
     table.upsert(batch([20], 1))
-    before = everything(storage)
-    whole = OtherWriter(storage.copy())
-    mdt.open(whole).upsert(batch([1, 30], 2))
-    puts = [k for k, one in enumerate(whole.operations, 1) if one.startswith("put_if_absent")]
-    *_, at = [k for k in puts if "/log/" in whole.operations[k - 1]]
+    before = all_paths(storage)
+    complete_run = OtherWriter(storage.copy())
+    mdt.open(complete_run).upsert(batch([1, 30], 2))
+    puts = [
+        k
+        for k, operation in enumerate(complete_run.operations, 1)
+        if operation.startswith("put_if_absent")
+    ]
+    *_, at = [k for k in puts if "/log/" in complete_run.operations[k - 1]]
     with pytest.raises(Crash):
         mdt.open(OtherWriter(storage, fail_at=at)).upsert(batch([1, 30], 2))
-    [inflight] = [path for path in everything(storage) - before if path.endswith("inflight")]
+    [inflight] = [path for path in all_paths(storage) - before if path.endswith("inflight")]
     if not storage.size(inflight):
         storage.replace(inflight, b"Hudi keeps the file groups of its write here")
     instant = inflight.rpartition("/")[2][:17]
-    writers = map(trusted_names.writer_of, sorted(everything(storage) - before))
+    writers = map(trusted_names.writer_of, sorted(all_paths(storage) - before))
     [token, *_] = filter(None, (writer.token for writer in writers))
     forged = {**GOOD, "instant": instant, "token": token, "action": "deltacommit"}
     forged |= {"begun_at": table.snapshot().seq, "partitions": ["city=Oslo"]}
     put(storage, json.dumps(forged).encode(), instant)
-    before = everything(storage)
+    before = all_paths(storage)
     assert recover(table.metadata, after_seconds=0).set_aside == (paths.pending(instant),)
-    assert everything(storage) == before
+    assert all_paths(storage) == before
     assert paths.pending(instant) in [problem.path for problem in table.check().problems]
 
 
-def test_recovery_deletes_nothing_behind_a_link(tmp_path):
+def test_recovery_does_not_delete_files_behind_a_symbolic_link(tmp_path):
     home = tmp_path / "home"
     group = "0" * 8 + "-0000-4000-8000-" + "0" * 12 + "-0"
     names = ["thesis.txt", "5.attached", f"{group}_0-5-0_{OLD}.parquet"]
@@ -257,17 +263,17 @@ def test_a_claim_that_is_too_large_is_not_read(monkeypatch):
     storage = filled("MERGE_ON_READ", "record")
     monkeypatch.setattr(claims, "CLAIM_BYTES_MAX", 100)
     put(storage, json.dumps(GOOD).encode())
-    found, (error,) = claims.read_all(storage)
-    assert not found
+    valid_claims, (error,) = claims.read_all(storage)
+    assert not valid_claims
     assert "too large" in str(error)
 
 
 # Leftovers
 
 
-def killed_after(storage, phase):
-    """Leave a writer at ``phase`` that is taken for dead, goes on to the end of its writing, and is
-    killed then.
+def rolled_back_at(storage, phase):
+    """Run a writer to ``phase``, let another process roll it back, let it continue to the end of
+    its writing, and stop it there.
     """
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE).start(storage)
     while next(writer) != phase:
@@ -281,34 +287,32 @@ def killed_after(storage, phase):
 
 @pytest.mark.parametrize("phase", ["claimed", "written"])
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_what_a_writer_leaves_that_went_on_after_it_was_rolled_back_is_named_and_removed(
-    phase, table_type
-):
+def test_files_that_a_writer_wrote_after_its_rollback_are_reported_and_removed(phase, table_type):
     storage = filled(table_type, "record")
-    killed_after(storage, phase)
+    rolled_back_at(storage, phase)
     state = ours(storage)
-    named = [p.path for p in mdt.open(storage).check().problems]
-    assert bool(named) == (phase == "claimed"), (
-        "the files of one that had written went with the rollback"
+    reported_paths = [p.path for p in mdt.open(storage).check().problems]
+    assert bool(reported_paths) == (phase == "claimed"), (
+        "the rollback removed the files of a writer that had finished writing"
     )
-    files = [path for path in named if not path.startswith(paths.MARKERS_DIR)]
+    files = [path for path in reported_paths if not path.startswith(paths.MARKERS_DIR)]
     assert mdt.open(storage).abort().files_removed == len(files)
     assert ours(storage) == state == theirs(storage)
     assert_clean(storage)
 
 
-def test_pending_instants_of_a_dead_writer_are_named_and_removed():
+def test_pending_instants_of_a_rolled_back_writer_are_reported_and_removed():
     storage = filled("MERGE_ON_READ", "record")
-    killed_after(storage, "written")
-    (dead,) = mdt.open(storage).snapshot().log.dead_instants
-    (stray, content), *_ = announced(storage, dead)
+    rolled_back_at(storage, "written")
+    (dead_instant,) = mdt.open(storage).snapshot().log.dead_instants
+    (stray, content), *_ = announcement(storage, dead_instant)
     storage.create(stray, content)
     assert [p.path for p in mdt.open(storage).check().problems] == [stray]
     mdt.open(storage).abort()
     assert_clean(storage)
 
 
-def test_an_instant_that_was_taken_before_it_was_claimed_leaves_nothing(monkeypatch):
+def test_an_instant_that_a_commit_overtakes_before_its_claim_leaves_no_files(monkeypatch):
     storage, put = filled("MERGE_ON_READ", "record"), claims.put
 
     def put_too_late(target, claim):
@@ -323,29 +327,31 @@ def test_an_instant_that_was_taken_before_it_was_claimed_leaves_nothing(monkeypa
     assert_clean(storage)
 
 
-def test_files_whose_claim_was_lost_are_declared_dead_before_they_go():
+def test_files_whose_claim_was_lost_are_removed_and_their_token_is_recorded_as_dead():
     storage = filled("MERGE_ON_READ", "record")
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE).start(storage)
     while next(writer) != "written":
         pass
     (claim,) = pending(mdt.open(storage).metadata)
     storage.delete(paths.pending(claim.instant))
-    for path, _ in announced(storage, claim.instant):
+    for path, _ in announcement(storage, claim.instant):
         storage.delete(path)
     assert len(mdt.open(storage).check().problems) == 2
     assert mdt.open(storage).abort().files_removed == 2
     assert claim.token in mdt.open(storage).snapshot().log.dead_tokens
     for _ in writer:
         pass
-    assert ours(storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), "it lived, and tried again"
+    assert ours(storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), (
+        "the writer was still running and retried"
+    )
     assert_clean(storage)
 
 
-def test_files_that_another_hudi_writer_may_have_made_stay():
+def test_files_that_another_hudi_writer_may_have_written_are_kept():
     storage = filled("MERGE_ON_READ", "record")
     theirs_file = "city=x/" + "0" * 8 + f"-0000-4000-8000-000000000000-0_0-14-37_{OLD}.parquet"
     storage.create(theirs_file, b"x")
-    for path, content in announced(storage, OLD):
+    for path, content in announcement(storage, OLD):
         storage.create(path, content)
     assert recover(mdt.open(storage).metadata, after_seconds=0).files_removed == 0
     assert storage.size(theirs_file) == 1
@@ -355,9 +361,9 @@ def test_files_that_another_hudi_writer_may_have_made_stay():
 
 
 @pytest.mark.parametrize("preemptions", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preemptions):
-    """What is named while writers run must stay nobody's for ever: a sweep at any moment deletes
-    nothing of theirs.
+def test_no_leftovers_are_found_while_writers_run_or_after_they_end(preemptions):
+    """Files reported while writers run must never become part of a commit. A sweep at any moment
+    deletes no file of a running writer.
     """
 
     def start():
@@ -382,7 +388,7 @@ def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preempt
         )
 
 
-def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and_nothing_else():
+def test_a_rollback_of_all_claims_beside_a_running_writer_only_costs_it_a_retry():
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
     for run in explore(
         lambda: filled("MERGE_ON_READ", "record"), (writer, sweeping_rollback()), preemptions=2
@@ -393,7 +399,7 @@ def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and
 
 
 def sweeping_rollback():
-    """Somebody who calls t.abort() three times."""
+    """A user who calls t.abort() three times."""
 
     def start(storage):
         for _ in range(3):
@@ -404,7 +410,7 @@ def sweeping_rollback():
     return Actor("rollback", start, lambda state: state)
 
 
-def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_on():
+def test_concurrent_recoveries_leave_no_files_of_a_writer_that_continues_after_them():
     def start():
         storage = filled("MERGE_ON_READ", "record")
         storage.sleep(LATER_SECONDS)
@@ -419,7 +425,7 @@ def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_o
             assert_clean(run.storage)
 
 
-def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_others():
+def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_expires_as_soon_as_others():
     storage = filled("MERGE_ON_READ", "record")
     month_us = 30 * 24 * 3600 * 1_000_000
     claim = {**GOOD, "instant": "20990101000000000", "started_us": storage.now_us() + month_us}
@@ -433,7 +439,9 @@ def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_oth
 
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("way", ["rolled back", "overtaken"])
-def test_a_claim_that_names_a_file_of_another_writer_deletes_nothing(version, way):
+def test_a_claim_with_the_instant_and_token_of_another_writers_file_does_not_delete_it(
+    version, way
+):
     storage = MemoryStorage()
     other_table(storage, version=version).upsert(batch(list(range(10)), 1))
     table = mdt.adopt(storage)
@@ -456,28 +464,28 @@ def test_a_claim_that_names_a_file_of_another_writer_deletes_nothing(version, wa
     assert mdt.open(storage).scan().count() == 10
 
 
-def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(
+def test_a_rollback_reads_the_timeline_as_often_for_many_crashed_writers_as_for_few(
     monkeypatch,
 ):
     looks: list[int] = []
     look = Watch.look
     monkeypatch.setattr(Watch, "look", lambda self, layout: looks.append(1) or look(self, layout))
-    found = []
+    look_counts = []
     for writers in (3, 12):
         storage = MemoryStorage()
         mdt.create(storage, columns("id int64"), ["id"]).upsert({"id": [0]})
         for n in range(writers):
-            with monkeypatch.context() as dying, pytest.raises(Crash):
-                dying.setattr(
+            with monkeypatch.context() as patch, pytest.raises(Crash):
+                patch.setattr(
                     storage, "put_if_absent", partial(_cut_at_the_log, storage.put_if_absent)
                 )
                 mdt.open(storage).upsert({"id": [n + 1]})
         table = mdt.open(storage)
         looks.clear()
         assert len(table.abort().rolled_back) == writers
-        found.append(len(looks))
+        look_counts.append(len(looks))
         assert table.check().ok and table.scan().count() == 1
-    assert found[0] == found[1]
+    assert look_counts[0] == look_counts[1]
 
 
 def _cut_at_the_log(put, path, data):
@@ -486,7 +494,7 @@ def _cut_at_the_log(put, path, data):
     return put(path, data)
 
 
-def test_a_table_whose_first_write_failed_stays_while_another_writer_writes_to_it(monkeypatch):
+def test_a_new_table_is_not_discarded_while_another_writer_writes_to_it(monkeypatch):
     storage = MemoryStorage()
     t = mdt.create(storage, pa.schema({"id": pa.int64()}), ["id"])
     append = commit_log.append

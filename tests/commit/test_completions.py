@@ -1,5 +1,5 @@
-"""Completion times of version 9: in the order of the log, the same for every publisher, and enough
-for readers that ask for what was completed after the newest completion that they know.
+"""Completion times of version 9 follow the order of the log and are the same for every publisher.
+They suffice for readers that continue after the newest completion they know.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ EVERY = ("begun", "prepared", "claimed", "written", "checked", "committed")
 
 def completed(storage):
     """Return the completed instants on the timeline by their completion."""
-    found = [V9.instant_at(info.path) for info in storage.list_dir(V9.timeline)]
-    return sorted((i.completion, i.time) for i in found if i is not None and i.completion)
+    instants = [V9.instant_at(info.path) for info in storage.list_dir(V9.timeline)]
+    return sorted((i.completion, i.time) for i in instants if i is not None and i.completion)
 
 
-def test_an_instant_begins_after_each_completion_before_and_ends_after_it_began():
+def test_each_instant_begins_after_the_previous_completion_and_completes_after_its_begin():
     with tables_of(9):
         storage = filled(MOR, "record", 2)
     mdt.open(storage).compact()
@@ -45,7 +45,7 @@ def test_an_instant_begins_after_each_completion_before_and_ends_after_it_began(
     assert len({completion for completion, _ in completed(storage)}) == len(completed(storage))
 
 
-def test_a_commit_beside_a_faster_one_completes_after_it():
+def test_a_commit_that_a_concurrent_commit_overtakes_completes_after_it():
     with tables_of(9):
         storage = filled(MOR, "record")
     drivers = [upsert([n], 3, 3.0, pauses=EVERY).start(storage) for n in (6, 8)]
@@ -63,18 +63,18 @@ def test_a_commit_beside_a_faster_one_completes_after_it():
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_reader_that_goes_on_from_the_newest_completion_misses_no_commit(
+def test_a_reader_that_continues_after_the_newest_completion_misses_no_commit(
     table_type, seed, tmp_path
 ):
     draw = random.Random(seed)
     storage = LocalStorage(tmp_path, durable=False)
     with tables_of(9):
         make(storage, table_type, "record").upsert(rows(range(30), 1, 1.0))
-    known, seen = completed(storage)[-1][0], set()
-    running, left, expected = [], list(range(30, 60)), {}
-    while left or running:
-        if left and len(running) < 3 and draw.random() < 0.5:
-            key = left.pop()
+    last_completion, seen = completed(storage)[-1][0], set()
+    running, remaining_keys, expected = [], list(range(30, 60)), {}
+    while remaining_keys or running:
+        if remaining_keys and len(running) < 3 and draw.random() < 0.5:
+            key = remaining_keys.pop()
             expected[f"k{key}"] = 2.0
             running.append(upsert([key], 2, 2.0, pauses=EVERY).start(storage))
         elif running:
@@ -82,11 +82,11 @@ def test_a_reader_that_goes_on_from_the_newest_completion_misses_no_commit(
             if next(driver, None) is None:
                 running.remove(driver)
         for newest, _ in completed(storage)[-1:]:
-            if newest > known:
-                options = {**INCREMENTAL, START: known, END: newest}
-                found = hudi_table(tmp_path, SCHEMA, options)
-                seen.update(found["id"].to_pylist())
-                known = newest
+            if newest > last_completion:
+                options = {**INCREMENTAL, START: last_completion, END: newest}
+                new_rows = hudi_table(tmp_path, SCHEMA, options)
+                seen.update(new_rows["id"].to_pylist())
+                last_completion = newest
     assert seen == set(expected)
 
 
@@ -106,7 +106,7 @@ def test_a_record_of_version_6_has_no_completion():
     assert metadata.newest().last_completion == ""
 
 
-def test_whoever_publishes_a_commit_gives_it_the_same_name():
+def test_publishing_a_commit_again_writes_the_same_completed_instant():
     with tables_of(9):
         storage = filled(MOR, "record")
     metadata = Metadata(storage)

@@ -1,4 +1,6 @@
-"""The Bloom filters of base files in Hudi's metadata table: those of the footers of all files."""
+"""The Bloom filters of base files in Hudi's metadata table: the filters from the footers of all
+files.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,13 @@ def filters(storage):
     properties = load_properties(storage)
     timeline = load_timeline(storage, properties)
     index = IndexPartition(storage, load_metadata_table(storage), timeline, NAME)
-    found = {}
+    filters_by_key = {}
     for records in index.each(lambda group: group.records(HFile.all, DECODE)):
         records = records.take(newest_rows(records))
         for row in records.to_pylist():
             if not row["is_deleted"]:
-                found[row["key"]] = (row["type"], row["timestamp"], row["filter"])
-    return found
+                filters_by_key[row["key"]] = (row["type"], row["timestamp"], row["filter"])
+    return filters_by_key
 
 
 def _decoded(keys, values):
@@ -68,17 +70,17 @@ def _decoded(keys, values):
 DECODE = Decode("BloomFilterMetadata", _decoded)
 
 
-def require_right(storage):
-    """Require a filter of each live base file that has its keys, and none of a cleaned one."""
+def require_filters(storage):
+    """Require a filter with the keys of each live base file, and no filter of a deleted file."""
     t = mdt.open(HiddenMetadata(storage))
-    found = filters(storage)
+    filters_by_key = filters(storage)
     files = t.files().to_pylist()
     base_files = [file for file in files if file["kind"] == BASE]
     assert base_files
     for file in base_files:
         folder, name = file["partition"], file["name"]
         [key] = FileKeys.from_files([folder], [name]).suffixes.to_pylist()
-        kind, instant, data = found.pop(key.decode())
+        kind, instant, data = filters_by_key.pop(key.decode())
         assert instant == name.rpartition("_")[2].partition(".")[0]
         keys = pq.read_table(pa.BufferReader(storage.read(paths.data_file(folder, name))))
         texts = keys["_hoodie_record_key"].combine_chunks()
@@ -86,10 +88,12 @@ def require_right(storage):
         count("Bloom filters of files in a metadata table")
     stored = {info.path for info in storage.list("") if info.path.endswith(".parquet")}
     split = [path.rpartition("/") for path in stored if not path.startswith(".hoodie")]
-    others = FileKeys.from_files(
+    stored_files = FileKeys.from_files(
         [folder for folder, *_ in split], [name for *_, name in split]
     ).suffixes
-    assert {key.encode() for key in found} <= {*others.to_pylist()}, "of older files"
+    assert {key.encode() for key in filters_by_key} <= {*stored_files.to_pylist()}, (
+        "a filter of a file that is not stored"
+    )
 
 
 @versions
@@ -112,23 +116,23 @@ def test_each_base_file_has_its_filter_after_every_commit(kind, version):
         steps = [t.compact, t.clean, lambda: t.cluster(["v"]), lambda: t.delete_where("v < 3")]
         draw.choice([*[lambda rows=rows: t.upsert(rows)] * 4, *steps])()
         if t.snapshot().live_numbers.size:
-            require_right(storage)
+            require_filters(storage)
     assert partitions_in(read_properties(storage)) == {"files", NAME} and t.check().ok
 
 
 @versions
-def test_a_shared_table_gets_filters_of_our_files(version):
+def test_a_shared_table_gets_filters_of_the_files_of_mdt(version):
     storage, draw = MemoryStorage(), random.Random(version)
     theirs = other_table(storage, "COPY_ON_WRITE", version, options=ON)
     theirs.upsert(batch(list(range(10)), 1))
     t = mdt.adopt(storage)
     for turn in range(8):
         t.upsert(batch(draw.sample(range(90), 9), turn, draw.choice(["Oslo", "Rome"])))
-        require_right(storage)
+        require_filters(storage)
     assert partitions_in(read_properties(storage)) == {"files", NAME}
 
 
-def test_files_without_filters_leave_the_partition_out():
+def test_the_partition_is_left_out_if_files_have_no_filters():
     storage = MemoryStorage()
     t = mdt.create(
         storage,
@@ -141,7 +145,7 @@ def test_files_without_filters_leave_the_partition_out():
 
 
 @versions
-def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(version):
+def test_a_crash_at_any_change_of_a_commit_is_repaired_by_the_next_writer(version):
     def start():
         storage = MemoryStorage()
         other = other_table(MemoryStorage()).definition.schema
@@ -155,13 +159,13 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(version)
     for where, survivor in survivors(start, run):
         mdt.open(survivor).abort()
         mdt.open(survivor).upsert(batch([5], 3))
-        require_right(survivor)
+        require_filters(survivor)
         count("crashes of commits with Bloom filters", bool(where))
 
 
 @versions
 @pytest.mark.parametrize("spoil", ["delete", "replace"])
-def test_check_finds_other_filters_and_repair_removes_them(spoil, version):
+def test_check_reports_wrong_filters_and_repair_removes_them(spoil, version):
     storage, schema = MemoryStorage(), pa.schema([("id", pa.string()), ("v", pa.int64())])
     table = mdt.create(storage, schema, ["id"], version=version, options=ON)
     table.insert({"id": ["a"], "v": [1]})
@@ -181,4 +185,4 @@ def test_check_finds_other_filters_and_repair_removes_them(spoil, version):
     assert "other Bloom filters, or none, of 1 base files" in problem.text
     assert not table.repair().lost and table.check().ok
     table.insert({"id": ["b"], "v": [2]})
-    require_right(storage)
+    require_filters(storage)

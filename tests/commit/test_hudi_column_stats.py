@@ -1,4 +1,6 @@
-"""Column statistics of Hudi's metadata table that our commits keep: of exactly the stored files."""
+"""Column statistics in Hudi's metadata table, which commits of mdt maintain for exactly the stored
+files.
+"""
 
 from __future__ import annotations
 
@@ -45,23 +47,23 @@ def table_with_option(kind=MOR, schema=SCHEMA, **options):
 
 def stored_paths(storage):
     """Return the paths of data files in storage, by name."""
-    found = {}
+    paths_by_name = {}
     for info in storage.list(""):
         name = info.path.rpartition("/")[2]
         if not info.path.startswith(".hoodie") and (BASE.fullmatch(name) or LOG.fullmatch(name)):
-            found[name] = info.path
-    return found
+            paths_by_name[name] = info.path
+    return paths_by_name
 
 
 def statistics(storage):
-    """Return the statistics that our reader of Hudi's tables finds: file -> column -> statistics."""
+    """Return the statistics that our reader of Hudi tables reads: file -> column -> statistics."""
     timeline = load_timeline(storage, load_properties(storage))
     partition = IndexPartition(storage, load_metadata_table(storage), timeline, COLUMN_STATS)
-    found = {}
+    by_file = {}
     names = {*stored_paths(storage), "another.parquet"}
     for (name, column), stats in column_statistics(partition, names).items():
-        found.setdefault(name, {})[column] = stats
-    return found
+        by_file.setdefault(name, {})[column] = stats
+    return by_file
 
 
 def partitions(storage):
@@ -69,15 +71,17 @@ def partitions(storage):
 
 
 def check_bounds(storage, *, files=None):
-    """Each file has statistics of all columns, and those of a base file contain its rows."""
-    found, names = statistics(storage), stored_paths(storage)
-    assert found.keys() == (names.keys() if files is None else files)
+    """Require statistics of all columns for each file, and bounds of base files that contain their
+    rows.
+    """
+    by_file, paths_by_name = statistics(storage), stored_paths(storage)
+    assert by_file.keys() == (paths_by_name.keys() if files is None else files)
     fields = json.loads(storage.read(DEFINITIONS))["indexDefinitions"][COLUMN_STATS]["sourceFields"]
-    for name, columns in found.items():
+    for name, columns in by_file.items():
         assert columns.keys() == set(fields)
         if not name.endswith(".parquet"):
             continue
-        data = pq.read_table(pa.BufferReader(storage.read(names[name])))
+        data = pq.read_table(pa.BufferReader(storage.read(paths_by_name[name])))
         for column, stats in columns.items():
             if column not in data.column_names:
                 assert stats.nulls == stats.rows == len(data) and stats.low is None
@@ -117,7 +121,7 @@ def test_bounds_of_partitions_contain_their_rows_after_every_commit(kind, monkey
     assert partitions(storage) == ["files"]
 
 
-def test_bounds_of_partitions_are_seldom_merged_as_that_takes_all_files():
+def test_bounds_of_partitions_are_merged_less_often_than_the_listing_of_files():
     on = {"hoodie.metadata.index.partition.stats.enable": "true", VERSION: "9"}
     storage, table = table_with_option(MOR, **on)
     for ts in range(14):
@@ -130,7 +134,7 @@ def test_bounds_of_partitions_are_seldom_merged_as_that_takes_all_files():
     assert merged("files") and not merged("partition_stats")
 
 
-def test_partitions_have_no_bounds_beside_a_binary_column():
+def test_bounds_of_partitions_are_left_out_if_a_table_has_a_binary_column():
     on = {"hoodie.metadata.index.partition.stats.enable": "true", VERSION: "9"}
     storage, table = table_with_option(COW, SCHEMA.append(pa.field("raw", pa.binary())), **on)
     table.upsert(rows(range(6), 1, 1.0), partial=True)
@@ -160,14 +164,14 @@ def test_hudi_indexes_32_columns_unless_some_are_chosen():
     fields = [*SCHEMA, *(pa.field(f"c{n}", pa.int32()) for n in range(40))]
     schema = pa.schema([*fields, pa.field("tags", pa.list_(pa.string()))])
     _, table = table_with_option(schema=schema)
-    found = hudi_column_stats.columns(table.snapshot().definition)
-    assert list(found) == schema.names[:32]
+    indexed = hudi_column_stats.columns(table.snapshot().definition)
+    assert list(indexed) == schema.names[:32]
     options = {"mdt.column.stats.columns": "c39,tags,ts"}
     _, table = table_with_option(schema=schema, **options)
     assert list(hudi_column_stats.columns(table.snapshot().definition)) == ["ts", "c39"]
 
 
-def test_a_file_with_nan_has_no_entries():
+def test_a_file_with_nan_has_no_statistics():
     storage, table = table_with_option(COW)
     table.upsert(rows(range(6), 1, 1.0))
     names = set(stored_paths(storage))
@@ -204,25 +208,25 @@ def test_the_partition_is_left_out_in_version_9_while_a_live_file_has_nan(kind, 
     assert table.check().ok
 
 
-def test_few_commits_look_at_all_files_for_statistics_that_were_left_out(monkeypatch):
+def test_few_commits_read_all_files_to_restore_statistics_that_were_left_out(monkeypatch):
     storage, table = table_with_option(**{VERSION: "9"})
     table.upsert(rows(range(6), 1, 1.0))
     table.upsert(rows([4], 2, float("nan")))
-    live, tried = hudi_column_stats.Bounds.from_snapshot, []
+    from_snapshot, tried_seqs = hudi_column_stats.Bounds.from_snapshot, []
 
     def counted(snapshot, definition):
-        tried.append(snapshot.seq)
-        return live(snapshot, definition)
+        tried_seqs.append(snapshot.seq)
+        return from_snapshot(snapshot, definition)
 
     monkeypatch.setattr(hudi_column_stats.Bounds, "from_snapshot", counted)
     monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 5)
     for ts in range(3, 9):
         table.upsert(rows([1], ts, 1.0))
-    assert tried == [4]
+    assert tried_seqs == [4]
     assert partitions(storage) == ["files"] and table.check().ok
 
 
-def test_a_table_without_partitions_keeps_other_files_in_version_9():
+def test_a_table_without_partitions_keeps_statistics_of_files_without_nan_in_version_9():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key="id", options={**ON, VERSION: "9"})
     table.insert(rows(range(6), 1, 1.0))
@@ -231,11 +235,11 @@ def test_a_table_without_partitions_keeps_other_files_in_version_9():
     assert len(statistics(storage)) == 1 < len(stored_paths(storage))
 
 
-def test_a_partition_that_is_made_anew_has_all_files_or_is_left_out(monkeypatch):
+def test_a_rebuilt_partition_has_statistics_of_all_files_or_is_left_out(monkeypatch):
     storage, table = table_with_option(**{VERSION: "9"})
     table.upsert(rows(range(6), 1, 1.0))
     with monkeypatch.context() as patch:  # a process that keeps no metadata table
-        patch.setattr(hudi_metadata, "keep", lambda *given: None)
+        patch.setattr(hudi_metadata, "keep", lambda *arguments: None)
         table.upsert(rows([4], 2, float("nan")))
     assert partitions(storage) == ["column_stats", "files"]
     table.upsert(rows([1], 3, 1.0))
@@ -265,7 +269,7 @@ def test_older_files_have_nulls_in_an_added_column():
     ],
     ids=["renamed", "default"],
 )
-def test_older_files_whose_rows_hudi_reads_otherwise_have_no_entries(change):
+def test_older_files_whose_rows_hudi_reads_differently_have_no_statistics(change):
     storage, table = table_with_option()
     table.upsert(rows(range(6), 1, 1.0))
     older = set(stored_paths(storage))
@@ -295,8 +299,8 @@ def test_widened_columns_have_bounds_of_the_new_type():
     storage, table = table_with_option(schema=schema)
     table.upsert(rows(range(6), 1, 1.0).append_column("n", pa.array(range(6), pa.int32())))
     table.alter(widen={"n": pa.int64()})
-    found = statistics(storage)
-    assert found.keys() == stored_paths(storage).keys()
+    by_file = statistics(storage)
+    assert by_file.keys() == stored_paths(storage).keys()
     assert table.check().ok
 
 
@@ -327,18 +331,18 @@ def test_instants_have_the_fields_of_all_partitions():
 
 
 @pytest.mark.parametrize("version", FORMS)
-def test_publishing_again_puts_the_same_bytes(version):
+def test_publishing_again_writes_the_same_bytes(version):
     _, table = table_with_option(**{VERSION: str(version)})
     for ts in range(13):
         table.upsert(rows([ts % 4], ts, 1.0))
     assert publish_again(table) == 5
 
 
-def test_a_partition_that_cannot_be_made_is_left_out(monkeypatch):
+def test_a_partition_that_cannot_be_built_is_left_out(monkeypatch):
     storage, table = table_with_option()
     table.upsert(rows([1], 1, 1.0))
 
-    def fail(*given):
+    def fail(*arguments):
         raise Corrupt("statistics are damaged")
 
     with monkeypatch.context() as patch:
@@ -350,15 +354,17 @@ def test_a_partition_that_cannot_be_made_is_left_out(monkeypatch):
     check_bounds(storage)
 
 
-def test_check_finds_other_statistics_and_repair_removes_them():
+def test_check_reports_wrong_statistics_and_repair_removes_them():
     storage, table = table_with_option()
     table.upsert(rows(range(6), 1, 1.0))
     [path, _] = sorted(stored_paths(storage).values())
     folder, _, name = path.rpartition("/")
-    gone = column_stats_records.deletions(FORMS[6], FileKeys.from_files([folder], [name]), "ts")
+    deletions = column_stats_records.deletions(
+        FORMS[6], FileKeys.from_files([folder], [name]), "ts"
+    )
     [log] = [info.path for info in storage.list(FOLDER) if ".log." in info.path]
     spoiled = GROUPS[COLUMN_STATS].log_file(
-        hfile_entries.sort([gone]), table.snapshot().last_instant
+        hfile_entries.sort([deletions]), table.snapshot().last_instant
     )
     storage.replace(log, storage.read(log) + spoiled)
     [problem] = table.check().problems

@@ -27,7 +27,7 @@ from mdt.testing.faulty import Crash, FaultyStorage
 
 FILE, OBJECT = "file_system", "storage"
 LOCKS = {FILE: paths.HUDI_LOCK, OBJECT: paths.HUDI_STORAGE_LOCK}
-"""The path of the lock of each provider, and what Hudi 1.2 reads and writes there."""
+"""The path of the lock of each provider. Hudi 1.2 reads and writes the same objects."""
 
 
 def lock(storage, provider, **options):
@@ -60,7 +60,7 @@ def test_a_lock_is_held_by_one_writer(provider):
     assert second.is_held() and not first.is_held()
 
 
-def test_the_object_of_a_lock_is_hudis():
+def test_an_object_lock_has_the_format_of_hudi():
     storage = MemoryStorage()
     ours = lock(storage, OBJECT)
     ours.acquire()
@@ -71,7 +71,7 @@ def test_the_object_of_a_lock_is_hudis():
     assert json.loads(storage.read(LOCKS[OBJECT])) == {**stored, "expired": True}
 
 
-def test_an_object_lock_is_taken_when_its_time_is_over_and_not_before():
+def test_an_object_lock_can_be_acquired_after_it_expires_and_not_before():
     storage = MemoryStorage()
     until = storage.now_us() // 1000 + 5_000
     theirs = {"expired": False, "validUntil": until, "owner": "hudi"}
@@ -93,7 +93,7 @@ TEXT_FOR_TRUE = b'{"expired": "false", "validUntil": 1, "owner": "hudi"}'
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b'{"expired": 0}', b"{}" * 9, b"[" * 9000, TEXT_FOR_TRUE]
 )
-def test_a_malformed_lock_is_locked(data):
+def test_a_malformed_object_lock_counts_as_held(data):
     storage = MemoryStorage()
     storage.replace(LOCKS[OBJECT], data)
     refused(
@@ -103,7 +103,7 @@ def test_a_malformed_lock_is_locked(data):
     )
 
 
-def test_an_object_lock_is_renewed_and_lost_to_another_writer():
+def test_an_object_lock_is_renewed_while_valid_and_lost_to_another_writer_afterwards():
     storage = MemoryStorage()
     ours = lock(storage, OBJECT)
     ours.acquire()
@@ -121,8 +121,8 @@ def test_an_object_lock_is_renewed_and_lost_to_another_writer():
 
 def test_an_old_file_lock_is_broken_if_that_is_configured():
     storage = MemoryStorage()
-    dead = lock(storage, FILE)
-    dead.acquire()
+    abandoned = lock(storage, FILE)
+    abandoned.acquire()
     storage.sleep(60 * 61)
     refused(
         "another writer holds the lock",
@@ -131,12 +131,12 @@ def test_an_old_file_lock_is_broken_if_that_is_configured():
     )
     ours = lock(storage, FILE, **{"wait.ms": 100, "expire.minutes": 60})
     ours.acquire()
-    assert ours.is_held() and not dead.is_held()
-    dead.close()
+    assert ours.is_held() and not abandoned.is_held()
+    abandoned.close()
     assert ours.is_held()
 
 
-def test_a_file_lock_may_be_elsewhere(tmp_path):
+def test_a_file_lock_may_be_in_another_directory(tmp_path):
     storage = LocalStorage(tmp_path / "table")
     with closing(lock(storage, FILE, path=str(tmp_path / "locks"))) as ours:
         ours.acquire()
@@ -144,7 +144,7 @@ def test_a_file_lock_may_be_elsewhere(tmp_path):
     assert not (tmp_path / "locks" / "lock").exists()
 
 
-def test_a_disk_has_no_object_locks_and_an_object_store_no_file_locks(tmp_path):
+def test_object_locks_are_refused_on_a_disk_and_file_locks_on_an_object_store(tmp_path):
     refused(
         "no versions of objects", lambda: lock(LocalStorage(tmp_path), OBJECT), kind=Unsupported
     )
@@ -159,7 +159,7 @@ def test_a_disk_has_no_object_locks_and_an_object_store_no_file_locks(tmp_path):
     refused("no file system lock", lambda: lock(remote, FILE), kind=Unsupported)
 
 
-def test_hudis_names_of_locks_and_their_options():
+def test_hudis_names_of_lock_providers_and_their_options_are_accepted():
     package = "org.apache.hudi.client.transaction.lock"
     options = parse_options(
         {
@@ -183,7 +183,7 @@ def test_hudis_names_of_locks_and_their_options():
 
 
 class Observed(FaultyStorage):
-    """A storage that notes which changes are made while a lock is held."""
+    """A storage that records for each new object whether the lock is held."""
 
     def __init__(self, inner, provider):
         super().__init__(inner)
@@ -215,7 +215,7 @@ def test_the_record_and_the_completed_instant_are_written_under_the_lock(provide
 
 
 class BeforeCommit(FaultyStorage):
-    """A storage that calls a function once, just before a transaction locks to commit."""
+    """A storage that calls a function once, just before a transaction takes the lock to commit."""
 
     def __init__(self, inner, act):
         super().__init__(inner)
@@ -240,7 +240,7 @@ def locked_tables(table_type="MERGE_ON_READ", wait_ms=500):
     return theirs, mdt.open(storage, {"mdt.lock.wait.ms": wait_ms}), storage
 
 
-def begun(storage, action, instant="20990101000000000", content=b"{}", *, beats=True):
+def begin_write(storage, action, instant="20990101000000000", content=b"{}", *, beats=True):
     """Begin a write or service as a Hudi writer does. Return the paths of its files."""
     inflight = f".hoodie/{instant}.{action}.inflight"
     if action == "commit":
@@ -266,7 +266,7 @@ def test_a_commit_that_another_writer_makes_during_ours_is_kept():
 
 def test_a_write_of_hudi_in_flight_does_not_stop_ours_with_a_lock():
     _, ours, storage = locked_tables()
-    begun(storage, "deltacommit")
+    begin_write(storage, "deltacommit")
     assert ours.upsert(batch([1], 5)).updated == 1
     unlocked = mdt.open(storage, {"mdt.lock.provider": ""})
     refused(
@@ -274,7 +274,7 @@ def test_a_write_of_hudi_in_flight_does_not_stop_ours_with_a_lock():
     )
 
 
-def test_a_write_of_hudi_that_outlasts_the_records_of_its_time_is_imported(monkeypatch):
+def test_a_write_of_hudi_that_ends_after_records_of_its_time_were_archived_is_imported(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
     theirs, ours, storage = locked_tables()
     ours.alter(options={"mdt.metadata.compact.records": 4})
@@ -294,9 +294,9 @@ def test_a_write_of_hudi_that_outlasts_the_records_of_its_time_is_imported(monke
 
 
 @pytest.mark.parametrize("action", ["compaction", "replacecommit", "clean", "rollback"])
-def test_services_of_hudi_are_waited_for(action):
+def test_writers_wait_for_pending_services_of_hudi(action):
     _, ours, storage = locked_tables()
-    instants = begun(storage, action)
+    instants = begin_write(storage, action)
     since = storage.now_us()
     refused("compaction, clustering or clean", lambda: ours.upsert(batch([1], 5)), kind=Unsupported)
     assert storage.now_us() - since > 500_000
@@ -308,23 +308,23 @@ def test_services_of_hudi_are_waited_for(action):
 def test_our_compaction_waits_for_writes_of_hudi_in_flight(content):
     _, ours, storage = locked_tables()
     ours.upsert(batch([1], 5))
-    instants = begun(storage, "deltacommit", content=content)
+    instants = begin_write(storage, "deltacommit", content=content)
     refused("another Hudi writer is running", lambda: ours.compact(), kind=Unsupported)
     storage.delete_many(instants)
     assert ours.compact().seq
 
 
-def test_a_dead_writer_of_hudi_does_not_stop_our_compaction():
+def test_a_crashed_writer_of_hudi_does_not_block_our_compaction():
     _, ours, storage = locked_tables()
     ours.upsert(batch([1], 5))
-    begun(storage, "deltacommit", beats=False)
+    begin_write(storage, "deltacommit", beats=False)
     assert ours.compact().seq
 
 
-def test_log_files_that_hudis_compaction_may_name_stay():
+def test_log_files_that_a_compaction_plan_of_hudi_may_name_are_kept():
     _, ours, storage = locked_tables()
     instants = []
-    hooked = BeforeCommit(storage, lambda: instants.extend(begun(storage, "compaction")))
+    hooked = BeforeCommit(storage, lambda: instants.extend(begin_write(storage, "compaction")))
 
     def log_files():
         return {i.path for i in storage.list("") if ".log." in i.path}
@@ -338,17 +338,17 @@ def test_log_files_that_hudis_compaction_may_name_stay():
     assert log_files() - before
     storage.delete_many(instants)
     assert ours.upsert(batch([1], 6)).updated == 1
-    kept = log_files()
+    before_abort = log_files()
     assert ours.abort().files_removed
-    assert kept - log_files() and ours.check().ok
+    assert before_abort - log_files() and ours.check().ok
     assert {row["v"] for row in ours.scan("id = 1").to_arrow().to_pylist()} == {6}
 
 
-def test_the_metadata_table_stays_while_hudi_writes():
+def test_the_metadata_table_is_not_removed_while_hudi_writes():
     _, ours, storage = locked_tables()
     text = storage.read(paths.PROPERTIES) + b"hoodie.table.metadata.partitions=files\n"
     storage.replace(paths.PROPERTIES, text)
-    instants = begun(storage, "deltacommit", content=b"")
+    instants = begin_write(storage, "deltacommit", content=b"")
     refused("another Hudi writer is running", lambda: ours.upsert(batch([1], 5)), kind=Unsupported)
     assert storage.read(paths.PROPERTIES) == text
     storage.delete_many(instants)
@@ -375,7 +375,7 @@ def test_a_long_write_renews_its_heartbeat(monkeypatch):
 
 @pytest.mark.parametrize("provider", LOCKS)
 @pytest.mark.parametrize("mode", ["before", "after", "torn"])
-def test_a_crash_under_the_lock_loses_nothing(provider, mode):
+def test_a_crash_while_the_lock_is_held_loses_no_committed_rows(provider, mode):
     options = {"mdt.lock.provider": provider, "mdt.services.auto": False}
     start = MemoryStorage()
     mdt.create(start, SCHEMA, ["id"], ordering="v", options=options).upsert(batch([1, 2], 1))
@@ -426,7 +426,7 @@ def test_our_instants_precede_those_of_writers_that_start():
     assert ours.check().ok
 
 
-def test_without_room_before_a_starting_writer_ours_waits():
+def test_a_write_waits_if_no_instant_is_free_before_that_of_a_starting_writer():
     _, ours, storage = locked_tables()
     newest = timeline.instant_us(ours.snapshot().last_instant)
     theirs, files = starting(storage, newest - 1000)
@@ -437,7 +437,7 @@ def test_without_room_before_a_starting_writer_ours_waits():
 
 
 @pytest.mark.parametrize("age", [None, 3600])
-def test_dead_writers_are_not_waited_for(age):
+def test_writers_do_not_wait_for_crashed_writers(age):
     _, ours, storage = locked_tables()
     theirs, _ = starting(storage, storage.now_us() - 1000, beats=age is not None)
     storage.sleep(age or 0)
@@ -455,7 +455,7 @@ def test_a_write_that_failed_in_a_living_program_is_not_waited_for():
     assert ours.compact() is not None
 
 
-def test_a_writer_that_starts_during_ours_is_noticed():
+def test_a_write_gets_an_earlier_instant_than_a_writer_that_starts_during_it():
     _, ours, storage = locked_tables()
     begun_writers = []
 
@@ -469,8 +469,8 @@ def test_a_writer_that_starts_during_ours_is_noticed():
 
 
 class LostReplies(FaultyStorage):
-    """A storage that makes conditional changes of a lock, and answers the first with a refusal, as
-    a store does to its client's second try.
+    """A storage that makes conditional changes of a lock, but refuses the first, as a store does
+    when its client repeats a request whose reply was lost.
     """
 
     def __init__(self, inner):
@@ -498,7 +498,7 @@ class LostReplies(FaultyStorage):
 
 @pytest.mark.parametrize("provider", LOCKS)
 @pytest.mark.parametrize("is_renewed", [False, True])
-def test_a_lock_whose_reply_was_lost_is_ours(provider, is_renewed):
+def test_a_lock_is_held_although_the_reply_to_its_acquisition_was_lost(provider, is_renewed):
     inner = MemoryStorage()
     if is_renewed:
         with closing(lock(inner, provider)) as earlier:
@@ -521,7 +521,7 @@ def test_a_lock_is_released_after_an_error_of_unknown_outcome(provider):
     assert not is_locked(inner, provider)
 
 
-def test_without_room_nothing_is_written():
+def test_nothing_is_written_if_no_instant_is_free_before_that_of_a_starting_writer():
     _, ours, storage = locked_tables()
     newest = timeline.instant_us(ours.snapshot().last_instant)
     starting(storage, newest + 1000)
@@ -533,7 +533,7 @@ def test_without_room_nothing_is_written():
     assert len(observed.operations) == 0
 
 
-def test_an_instant_that_hudi_has_is_not_taken():
+def test_an_instant_that_hudi_uses_is_not_claimed():
     _, _, storage = locked_tables()
     theirs = []
 
@@ -541,7 +541,7 @@ def test_an_instant_that_hudi_has_is_not_taken():
         def put_if_absent(self, path, data):
             if path.startswith(f"{paths.PENDING_DIR}/") and not theirs:
                 instant = path.rpartition("/")[2][:17]
-                theirs.extend(begun(self.inner, "deltacommit", instant))
+                theirs.extend(begin_write(self.inner, "deltacommit", instant))
             return super().put_if_absent(path, data)
 
     result = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5))
@@ -551,10 +551,10 @@ def test_an_instant_that_hudi_has_is_not_taken():
     assert storage.size(theirs[0].replace(".requested", "")) is None
 
 
-def test_a_commit_that_hudi_has_overtaken_is_rolled_back():
+def test_an_unpublished_commit_that_hudi_has_overtaken_is_rolled_back():
     theirs, ours, storage = locked_tables("COPY_ON_WRITE")
 
-    class Dying(FaultyStorage):
+    class CrashingStorage(FaultyStorage):
         def put_if_absent(self, path, data):
             if path.endswith(".commit"):
                 self.crashed = True
@@ -562,7 +562,7 @@ def test_a_commit_that_hudi_has_overtaken_is_rolled_back():
             return super().put_if_absent(path, data)
 
     with pytest.raises(Crash):
-        mdt.open(Dying(storage)).upsert(batch([1], 5))
+        mdt.open(CrashingStorage(storage)).upsert(batch([1], 5))
     assert ours.metadata.newest().seq == ours.snapshot().seq + 1  # in the log, and not read
     assert {row["v"] for row in ours.scan("id = 1").to_arrow().to_pylist()} == {1}
     storage.delete(paths.HUDI_LOCK)
@@ -578,7 +578,7 @@ def test_a_commit_that_hudi_has_overtaken_is_rolled_back():
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
 
 
-def test_partitions_that_hudi_has_removed_are_marked_again():
+def test_partition_metadata_that_hudi_has_removed_are_written_again():
     _, ours, storage = locked_tables()
     ours.insert_overwrite(batch([50], 1, "Rome"))
     ours.delete_partition("city=Rome")
@@ -634,8 +634,8 @@ def test_a_commit_whose_lock_was_removed_is_all_or_nothing(provider):
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
 
 
-def test_a_commit_that_cannot_lock_again_is_not_called_a_conflict():
-    """The caller would write its rows again."""
+def test_a_commit_that_cannot_lock_again_raises_unavailable_and_not_conflict():
+    """After a conflict, the caller would write its rows again."""
     theirs, _, storage = locked_tables("COPY_ON_WRITE")
     rivals = []
 
@@ -658,10 +658,10 @@ def test_a_commit_that_cannot_lock_again_is_not_called_a_conflict():
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
 
 
-def test_the_right_to_break_a_lock_is_not_lost_with_a_dead_writer():
+def test_a_lock_can_be_broken_after_a_writer_crashed_while_breaking_it():
     storage = MemoryStorage()
-    dead = lock(storage, FILE)
-    dead.acquire()
+    abandoned = lock(storage, FILE)
+    abandoned.acquire()
     [created] = [i.modified_us for i in storage.list_dir(".hoodie") if i.path == LOCKS[FILE]]
     storage.create(f"{LOCKS[FILE]}.{created}", b"")
     storage.sleep(60 * 61)
@@ -677,11 +677,11 @@ def test_a_huge_lock_is_not_read():
         refused("too large", lock(storage, provider).acquire, kind=Corrupt)
 
 
-def test_a_completed_compaction_is_not_planned():
+def test_a_completed_compaction_does_not_count_as_planned():
     _, ours, storage = locked_tables()
     watch, snapshot = ours.metadata.watch, ours.snapshot()
     instant = "20990101000000000"
-    begun(storage, "compaction", instant)
+    begin_write(storage, "compaction", instant)
     assert watch.has_planned_compaction(snapshot)
     storage.put_if_absent(f".hoodie/{instant}.commit", b"{}")
     assert not watch.has_planned_compaction(snapshot)

@@ -1,4 +1,4 @@
-"""Hudi's metadata table that our commits keep: it lists exactly the files that Hudi may read."""
+"""Hudi's metadata table, which commits of mdt maintain: it lists exactly the stored data files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ both_versions = pytest.mark.parametrize("version", [6, 9])
 
 
 def listed(storage):
-    """Return the files that readers list by the metadata table, None if they do not use it."""
+    """Return the files that readers list by the metadata table, or None if they do not use it."""
     if PARTITIONS not in (read_properties(storage) or {}):
         return None
     timeline = load_timeline(storage, load_properties(storage))
@@ -67,18 +67,22 @@ def slice_of(storage, version, partition):
 
 
 def listed_by_hudi(storage, version):
-    """Return the files that Hudi lists. It takes every metadata table for up to date."""
+    """Return the files that Hudi lists. It assumes that every metadata table is up to date."""
     if PARTITIONS not in (read_properties(storage) or {}):
         return None
     newest = slice_of(storage, version, FILES)
     listing = metadata_table.load_slice(
         storage, newest.group.path(newest.base_name), newest.log_paths()
     )
-    return {f"{place}/{name}": size for place, of in listing.items() for name, size in of.items()}
+    return {
+        f"{partition}/{name}": size
+        for partition, names in listing.items()
+        for name, size in names.items()
+    }
 
 
 def keys_by_hudi(storage, version):
-    """Return the keys that Hudi finds by the record index, or None if it does not use it."""
+    """Return the keys in the record index as Hudi reads it, None if it does not use it."""
     if "record_index" not in (read_properties(storage) or {}).get(PARTITIONS, ""):
         return None
     newest = slice_of(storage, version, RECORD_INDEX)
@@ -99,27 +103,27 @@ def stored(storage):
 
 def table_with_option(version, kind=MOR, scope=None, **options):
     storage = MemoryStorage()
-    given = {**ON, "mdt.table.version": version, **options}
-    return storage, make(storage, kind, "record", scope=scope, **given)
+    all_options = {**ON, "mdt.table.version": version, **options}
+    return storage, make(storage, kind, "record", scope=scope, **all_options)
 
 
 def completed_instants(storage, version):
     """Return the completed instants of the metadata table, by the time of their request."""
     names = (info.path.rpartition("/")[2] for info in storage.list_dir(TIMELINES[version]))
-    found = (re.fullmatch(r"([0-9]+)(_[0-9]+)?\.[a-z]+", name) for name in names)
-    return {match[1]: match[0] for match in found if match}
+    matches = (re.fullmatch(r"([0-9]+)(_[0-9]+)?\.[a-z]+", name) for name in names)
+    return {match[1]: match[0] for match in matches if match}
 
 
 @both_versions
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_it_lists_the_stored_files_after_every_commit_of_a_random_history(kind, version):
+def test_the_listing_equals_the_stored_files_after_every_commit_of_a_random_history(kind, version):
     storage, table = table_with_option(version, kind)
     for _ in history(table, kind, 40, retain=2):
         assert listed(storage) == stored(storage)
 
 
 @both_versions
-def test_it_stays_small_over_many_commits(version):
+def test_the_metadata_table_stays_small_over_many_commits(version):
     storage, table = table_with_option(version)
     sizes = []
     for ts in range(120):
@@ -150,7 +154,7 @@ def test_a_record_index_that_seldom_changes_does_not_keep_old_instants(keys, ver
 
 
 @both_versions
-def test_an_existing_table_gets_one_with_the_first_commit_after_the_option(version):
+def test_the_metadata_table_is_built_and_removed_when_the_option_is_turned_on_and_off(version):
     storage = MemoryStorage()
     options = {**ON, "hoodie.metadata.enable": "false", "mdt.table.version": version}
     table = make(storage, MOR, "record", **options)
@@ -166,7 +170,7 @@ def test_an_existing_table_gets_one_with_the_first_commit_after_the_option(versi
 
 
 @both_versions
-def test_publishing_again_puts_the_same_bytes(version):
+def test_publishing_again_writes_the_same_bytes(version):
     _, table = table_with_option(version)
     for ts in range(13):
         table.upsert(rows([ts % 4], ts, 1.0))
@@ -175,7 +179,7 @@ def test_publishing_again_puts_the_same_bytes(version):
 
 @both_versions
 @pytest.mark.parametrize("lost", ["instant", "log file", "base file", "property"])
-def test_one_that_is_out_of_step_is_made_anew_by_the_next_commit(lost, version):
+def test_a_metadata_table_with_a_lost_part_is_rebuilt_by_later_commits(lost, version):
     storage, table = table_with_option(version)
     for ts in range(12):
         table.upsert(rows([ts % 4], ts, 1.0))
@@ -210,13 +214,13 @@ def test_a_removed_metadata_table_leaves_no_folder(tmp_path):
 
 
 @both_versions
-def test_writers_at_the_same_time_leave_no_file_out(version):
+def test_concurrent_writers_leave_no_file_out_of_the_listing(version):
     storage, table = table_with_option(version)
 
     def write(number):
-        own = mdt.open(storage)
+        own_table = mdt.open(storage)
         for ts in range(12):
-            own.upsert(rows([10 * number + ts % 8], ts, 1.0))
+            own_table.upsert(rows([10 * number + ts % 8], ts, 1.0))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
@@ -225,7 +229,7 @@ def test_writers_at_the_same_time_leave_no_file_out(version):
     assert table.check().ok
 
 
-def test_the_bytes_of_a_log_file_stay_the_same():
+def test_the_encoding_of_a_log_file_does_not_change():
     changes = {"": {"b.parquet": 7}, "city=x": {"a.parquet": 300, "c.parquet": None}}
     entries = metadata_table_files.records(changes, ["", "city=x"])
     assert entries["key"].to_pylist() == [b".", b"__all_partitions__", b"city=x"]
@@ -234,12 +238,12 @@ def test_the_bytes_of_a_log_file_stay_the_same():
 
 
 @both_versions
-def test_one_that_cannot_be_made_is_taken_out_of_the_properties(monkeypatch, version):
+def test_a_metadata_table_that_cannot_be_built_is_removed_from_the_properties(monkeypatch, version):
     storage, table = table_with_option(version)
     table.upsert(rows([1], 1, 1.0))
     storage.delete_many([info.path for info in storage.list(FOLDER)])
 
-    def fail(*given):
+    def fail(*arguments):
         raise Missing("a commit record is missing")
 
     with monkeypatch.context() as patch:
@@ -251,7 +255,7 @@ def test_one_that_cannot_be_made_is_taken_out_of_the_properties(monkeypatch, ver
 
 
 @both_versions
-def test_check_finds_entries_that_are_out_of_step(version):
+def test_check_reports_files_that_the_listing_lacks_and_missing_files_that_it_lists(version):
     storage, table = table_with_option(version)
     table.upsert(rows(range(6), 1, 1.0))
     assert table.check().ok
@@ -272,10 +276,10 @@ def test_check_finds_entries_that_are_out_of_step(version):
     ("commits", "version", "statistics"),
     [(0, 6, 0), (1, 6, 0), (10, 6, 0), (10, 6, 1), (0, 9, 0), (1, 9, 0), (10, 9, 0), (10, 9, 1)],
 )
-def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(
+def test_a_crash_at_any_change_of_a_commit_is_repaired_by_the_next_writer(
     commits, version, statistics
 ):
-    """With 0 commits the metadata table is made, with 10 it is compacted."""
+    """With 0 commits, the metadata table is built. With 10, it is compacted."""
 
     def start():
         storage, table = table_with_option(version, **{"mdt.hudi.column.stats": bool(statistics)})
@@ -286,23 +290,23 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(
     def run(storage):
         mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
 
-    found = 0
+    crashes = 0
     for where, survivor in survivors(start, run):
-        found += 1
-        by_metadata = listed(survivor)
-        if by_metadata is not None:
+        crashes += 1
+        in_listing = listed(survivor)
+        if in_listing is not None:
             committed = committed_files(survivor)
-            assert committed.items() <= by_metadata.items(), f"a file is missing {where}"
+            assert committed.items() <= in_listing.items(), f"a file is missing {where}"
         mdt.open(survivor).abort()
         mdt.open(survivor).upsert(rows([2], 60, 3.0))
         assert listed(survivor) == stored(survivor), where
         if statistics:
             assert mdt.open(survivor).check().ok, where
         assert as_state(mdt.open(survivor).scan().to_arrow())["k2"] == (60, 3.0)
-    assert found > 10 * len(MODES)
+    assert crashes > 10 * len(MODES)
 
 
-def test_a_crash_while_statistics_are_left_out_is_mended_by_the_next_writer():
+def test_a_crash_while_statistics_are_removed_is_repaired_by_the_next_writer():
     def start():
         storage, table = table_with_option(9, **{"mdt.hudi.column.stats": True})
         table.upsert(rows(range(4), 1, 1.0))
@@ -338,7 +342,7 @@ def committed_files(storage):
 
 
 def spoil(storage, version, what):
-    """Put something into the metadata table that no writer puts there."""
+    """Add an object or property to the metadata table that no writer would write."""
     group, folder = GROUPS[FILES], TIMELINES[version]
     match what:
         case "a later file":
@@ -369,7 +373,7 @@ def completed_name(version, time):
         "deep definitions",
     ],
 )
-def test_commits_go_on_over_what_no_commit_has_put_there(what, version):
+def test_commits_continue_despite_objects_and_properties_that_no_commit_wrote(what, version):
     options = {"mdt.hudi.record.index": True}
     storage, table = table_with_option(version, scope="table", **options)
     for ts in range(2):
@@ -382,7 +386,7 @@ def test_commits_go_on_over_what_no_commit_has_put_there(what, version):
     assert mdt.open(storage).check().ok
 
 
-def test_an_upgrade_removes_it_and_the_next_commit_makes_one_of_the_new_version():
+def test_an_upgrade_removes_the_metadata_table_and_the_next_commit_builds_a_new_one():
     storage, table = table_with_option(6)
     for ts in range(12):
         table.upsert(rows([ts % 4], ts, 1.0))
@@ -416,7 +420,7 @@ def test_a_commit_that_began_before_many_others_is_listed():
     assert begun not in completed_instants(storage, 9)
 
 
-def test_a_commit_with_the_time_of_a_compaction_makes_it_anew():
+def test_a_commit_with_the_instant_of_a_compaction_rebuilds_the_metadata_table():
     storage, table = table_with_option(9)
     for ts in range(13):
         table.upsert(rows([ts % 4], ts, 1.0))
@@ -456,8 +460,8 @@ def test_a_log_file_belongs_to_the_newest_base_file_before_its_completion():
 
 
 def pause_at(k, commits, version):
-    """Let a publisher pause before its k-th operation, while others go on. Return False if it has
-    fewer.
+    """Pause a publisher before its k-th operation while other writers commit. Return False if it
+    has fewer operations.
     """
     options = {"mdt.hudi.record.index": True}
     storage, table = table_with_option(version, scope="table", **options)
@@ -494,20 +498,22 @@ def pause_at(k, commits, version):
 
 @both_versions
 @pytest.mark.parametrize("commits", [0, 1, 10])
-def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(commits, version):
-    """It makes the metadata table, adds a commit, or compacts first. Meanwhile others go on."""
+def test_a_publisher_that_pauses_anywhere_damages_no_entries_of_later_publishers(commits, version):
+    """It builds the metadata table, adds a commit, or compacts first. Other writers commit
+    meanwhile.
+    """
     paused = list(takewhile(lambda k: pause_at(k, commits, version), range(1, 200)))
     assert 7 < len(paused) == paused[-1] < 199
 
 
 @pytest.mark.parametrize("k", [3, 5])
-def test_a_publisher_whose_listings_are_of_different_times_does_not_build_anew(k):
-    """It missed files that others had merged, and the instants of their merge."""
+def test_a_publisher_whose_listings_are_of_different_times_loses_no_files(k):
+    """Its listings lack files that other writers have merged, and the instants of the merge."""
     assert pause_at(k, 10, 6)
 
 
 def publish_with_a_pause(storage, at, meanwhile):
-    """Publish the newest record, and let ``meanwhile`` happen before the operation ``at``."""
+    """Publish the newest record, and call ``meanwhile`` before the operation ``at``."""
     slow = PausedBefore(storage, at, meanwhile)
     metadata = Metadata(slow)
     newest = metadata.newest()
@@ -535,7 +541,9 @@ def table_with_an_unpublished_commit(version, *, is_made):
         ("replace .hoodie/metadata/.hoodie/", False),
     ],
 )
-def test_what_a_paused_publisher_adds_to_one_made_anew_is_removed(at, is_made, version):
+def test_entries_that_a_paused_publisher_adds_to_a_rebuilt_metadata_table_are_removed(
+    at, is_made, version
+):
     storage = table_with_an_unpublished_commit(version, is_made=is_made)
 
     def others():
@@ -560,7 +568,7 @@ def test_what_a_paused_publisher_adds_to_one_made_anew_is_removed(at, is_made, v
         "delete .hoodie/hoodie.properties.backup",
     ],
 )
-def test_a_paused_publisher_does_not_turn_on_again_what_was_turned_off(at, option):
+def test_a_paused_publisher_does_not_restore_partitions_that_were_turned_off(at, option):
     storage = table_with_an_unpublished_commit(9, is_made=False)
 
     def others():
@@ -576,7 +584,9 @@ def test_a_paused_publisher_does_not_turn_on_again_what_was_turned_off(at, optio
 
 @both_versions
 @pytest.mark.parametrize("then", ["upsert", "abort", "repair"])
-def test_a_writer_that_dies_before_it_removes_the_table_stops_nobody(then, version):
+def test_the_metadata_table_is_removed_later_if_the_writer_that_turned_it_off_crashed(
+    then, version
+):
     storage, table = table_with_option(version)
     table.upsert(rows(range(3), 1, 1.0))
     with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
@@ -593,7 +603,7 @@ def test_a_writer_that_dies_before_it_removes_the_table_stops_nobody(then, versi
 
 @both_versions
 @pytest.mark.parametrize("number", [0, 1, -1])
-def test_a_lost_log_file_of_the_listing_makes_the_next_commit_build_it_again(number, version):
+def test_the_next_commit_rebuilds_a_listing_that_lost_a_log_file(number, version):
     storage, table = table_with_option(version)
     for at in range(4):
         table.upsert(rows(range(3), at, 1.0))
@@ -620,7 +630,7 @@ PROPERTIES_REPLACED = (
     ],
 )
 def test_a_paused_publisher_does_not_undo_an_upgrade(at, is_made):
-    """It makes the metadata table, or removes it because it was turned off."""
+    """It builds the metadata table, or removes it because it was turned off."""
     storage = table_with_an_unpublished_commit(6, is_made=is_made)
     if is_made:
         mdt.open(storage).abort()

@@ -1,4 +1,6 @@
-"""Hudi's record index that our commits keep: it has the file group of exactly the live keys."""
+"""Hudi's record index, which commits of mdt maintain: it has the file group of exactly the live
+keys.
+"""
 
 import json
 import os
@@ -80,7 +82,7 @@ def rows(rng, count_):
 
 
 def step(table, rng):
-    """Do something at random, and return its name."""
+    """Run a random operation and return its name."""
     name = rng.choice(STEPS)
     if name == "upsert":
         table.upsert(rows(rng, rng.randrange(1, 20)))
@@ -108,15 +110,15 @@ def step(table, rng):
 
 
 def located(tables, *, by_partition=False):
-    """Return key -> (partition, file id), or (partition, key) -> the same."""
-    found = {}
+    """Return key -> (partition, file id), or (partition, key) -> (partition, file id)."""
+    locations = {}
     for table in tables:
         columns = table.select(["key", "partition", "file_id"]).to_pydict().values()
         for key, *place in zip(*columns, strict=True):
             key = (place[0], key) if by_partition else key
-            assert key not in found, f"{key} is in two file groups"
-            found[key] = tuple(place)
-    return found
+            assert key not in locations, f"{key} is in two file groups"
+            locations[key] = tuple(place)
+    return locations
 
 
 def new_table(kind, index, by, scope="table", **options):
@@ -135,7 +137,7 @@ def new_table(kind, index, by, scope="table", **options):
 
 
 def by_hudi(storage):
-    """Return key -> (partition, file id) in the index, None if there is none."""
+    """Return key -> (partition, file id) in the index, or None without an index."""
     indexes = load_key_indexes(storage)
     if indexes is None:
         return None
@@ -151,7 +153,7 @@ def groups_in(storage):
     """Return the partitions of the table that have a file group in the index."""
     names = (info.path.rpartition("/")[2].lstrip(".") for info in storage.list(FOLDER))
     ids = {name.partition("_")[0] for name in names}
-    return {*index_partitions([one[: -len("-0000-0")] for one in ids if one != "hoodie"])}
+    return {*index_partitions([id[: -len("-0000-0")] for id in ids if id != "hoodie"])}
 
 
 def partitions(storage):
@@ -163,7 +165,7 @@ def partitions(storage):
 def test_changes_add_up_to_the_location_of_each_key(kind, index, by, seed):
     rng = random.Random(seed)
     _, table = new_table(kind, index, by, **{"mdt.services.auto": seed % 2 == 0})
-    known, seen, steps = {}, 0, []
+    locations, seen, steps = {}, 0, []
     for _ in range(14):
         steps.append(step(table, rng))
         newest = table.snapshot().seq
@@ -173,16 +175,18 @@ def test_changes_add_up_to_the_location_of_each_key(kind, index, by, seed):
                 table.metadata, record, table.metadata.state(seq), by_partition=False
             )
             deleted = changes.deleted["key"].to_pylist()
-            assert not set(deleted) - known.keys(), steps
-            known = {key: place for key, place in known.items() if key not in deleted}
+            assert not set(deleted) - locations.keys(), steps
+            locations = {key: place for key, place in locations.items() if key not in deleted}
             moved = located([changes.located])
-            assert all(known.get(key) != place for key, place in moved.items()), steps
-            known |= moved
+            assert all(locations.get(key) != place for key, place in moved.items()), steps
+            locations |= moved
             count("records whose keys moved", bool(moved))
             count("records that removed keys", bool(deleted))
         seen = newest
-        assert known == by_us(table), steps
-        assert known.keys() == set(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()), steps
+        assert locations == by_us(table), steps
+        assert locations.keys() == set(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()), (
+            steps
+        )
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -195,25 +199,25 @@ def test_the_index_has_the_file_group_of_each_key_after_every_commit(kind, index
         steps.append(step(table, rng))
         if rng.random() < 0.1:
             table.clean(retain_commits=2)
-        found = by_hudi(storage)
+        locations = by_hudi(storage)
         if table.snapshot().seq:
-            assert found == by_us(table), steps
+            assert locations == by_us(table), steps
         count("states of the record index")
     assert partitions(storage) == ["files", "record_index"]
     assert table.check().ok
     bases = [i.path for i in storage.list(FOLDER) if i.path.endswith(".hfile")]
-    assert bases and all("00000000000000" not in path for path in bases), "it was compacted"
+    assert bases and all("00000000000000" not in path for path in bases), "it was not compacted"
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_an_index_of_each_partition_has_the_file_group_of_each_key_after_every_commit(kind):
+def test_a_partitioned_index_has_the_file_group_of_each_key_after_every_commit(kind):
     rng = random.Random(kind)
     options = {**ON, "mdt.table.version": 9, "mdt.hudi.secondary.index": True}
     storage, table = new_table(kind, "record", ["city"], "partition", **options)
     steps, cities = [], {"city=x", "city=y", "city=z"}
     for number in range(60):
         steps.append(step(table, rng))
-        if number % 20 == 19:  # the last ones of these have no rows
+        if number % 20 == 19:  # the new partitions become empty
             cities.add(f"city=n-{number}")
             table.upsert([{"id": f"k{n}", "city": f"n-{number}", "n": n} for n in range(9)])
             table.delete_where(f"city = 'n-{number}'")
@@ -226,10 +230,12 @@ def test_an_index_of_each_partition_has_the_file_group_of_each_key_after_every_c
     assert groups_in(storage) == cities
     assert table.check().ok
     bases = [i.path for i in storage.list(FOLDER) if i.path.endswith(".hfile")]
-    assert any("city%3Dx" in path and "00000000000000" not in path for path in bases), "compacted"
+    assert any("city%3Dx" in path and "00000000000000" not in path for path in bases), (
+        "it was not compacted"
+    )
 
 
-def test_an_index_of_each_partition_that_lacks_a_partition_is_made_anew(caplog):
+def test_a_partitioned_index_that_lacks_a_partition_is_rebuilt(caplog):
     options = {**ON, "mdt.table.version": 9}
     storage, table = new_table(MOR, "record", ["city"], "partition", **options)
     table.upsert(rows(random.Random(1), 20))
@@ -238,13 +244,13 @@ def test_an_index_of_each_partition_that_lacks_a_partition_is_made_anew(caplog):
     table.delete_partition({"city": "w"})
     storage.delete_many([info.path for info in storage.list(FOLDER) if "city%3Dx" in info.path])
     table.upsert([{"id": "k2", "city": "y", "n": 1}])
-    assert by_hudi(storage) != by_us(table), "a commit to other partitions does not see it"
+    assert by_hudi(storage) != by_us(table), "a commit to other partitions does not notice it"
     table.upsert([{"id": "k99", "city": "x", "n": 1}])
     assert by_hudi(storage) == by_us(table)
     assert "the record index lacks a partition" in caplog.text
 
 
-def test_a_table_without_files_gets_an_index_of_each_partition_with_its_first_rows():
+def test_a_table_without_files_gets_a_partitioned_index_with_its_first_rows():
     own = {"mdt.table.version": 9}
     storage, table = new_table(MOR, "record", ["city"], scope="partition", **ON, **own)
     table.alter(add={"m": pa.int64()})
@@ -254,7 +260,7 @@ def test_a_table_without_files_gets_an_index_of_each_partition_with_its_first_ro
     assert table.check().ok
 
 
-def test_a_partition_with_a_long_path_leaves_the_index_out():
+def test_a_partitioned_index_is_left_out_if_a_partition_has_a_long_path():
     options = {**ON, "mdt.table.version": 9}
     storage, table = new_table(MOR, "record", ["city"], "partition", **options)
     table.upsert(rows(random.Random(1), 20))
@@ -280,21 +286,21 @@ def test_hudi_finds_the_definition_of_the_index():
     assert json.loads(storage.read(DEFINITIONS)) == definitions
 
 
-def test_tables_with_a_key_in_several_places_have_none():
-    given = {"partition_by": "city", "key": "id", "options": ON}
-    said = "needs keys that are unique: a key may be live in several partitions"
-    refused(said, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **given)
+def test_tables_whose_keys_may_repeat_cannot_have_the_index():
+    arguments = {"partition_by": "city", "key": "id", "options": ON}
+    message = "needs keys that are unique: a key may be live in several partitions"
+    refused(message, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **arguments)
     repeats = {"key": "id", "options": {**ON, "mdt.keys.repeat": True}}
-    said = "needs keys that are unique: a key may be live several times"
-    refused(said, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **repeats)
-    given["options"] = {**ON, "hoodie.metadata.enable": False}
-    table = mdt.create(MemoryStorage(), SCHEMA, **given)
+    message = "needs keys that are unique: a key may be live several times"
+    refused(message, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **repeats)
+    arguments["options"] = {**ON, "hoodie.metadata.enable": False}
+    table = mdt.create(MemoryStorage(), SCHEMA, **arguments)
     options = {"mdt.hudi.metadata": True}
     refused("needs keys that are unique", table.alter, options=options, kind=Invalid)
     assert not table.definition.parsed.hudi_metadata
 
 
-def test_the_partition_follows_the_option_and_the_number_of_rows(monkeypatch):
+def test_the_index_is_built_and_removed_by_the_option_and_the_number_of_rows(monkeypatch):
     storage, table = new_table(MOR, "record", [])
     rng = random.Random(3)
     table.upsert(rows(rng, 9))
@@ -335,8 +341,8 @@ def test_a_table_gets_the_index_only_if_it_will_not_lose_it_soon(monkeypatch):
 
 
 @pytest.mark.parametrize("partition", ["files", "column_stats"])
-def test_keys_that_the_index_cannot_have_leave_it_out(partition, monkeypatch):
-    """The other partitions stay."""
+def test_the_index_is_left_out_while_a_key_is_too_long_for_it(partition, monkeypatch):
+    """The other partitions of the metadata table are kept."""
     monkeypatch.setattr(hudi_metadata, "_COMMITS_PER_TRY", 1)
     statistics = {"mdt.hudi.column.stats": partition == "column_stats"}
     storage, table = new_table(MOR, "record", [], **{**ON, **statistics})
@@ -348,16 +354,16 @@ def test_keys_that_the_index_cannot_have_leave_it_out(partition, monkeypatch):
     assert by_hudi(storage) == by_us(table)
 
 
-def test_few_commits_try_again_to_make_an_index_that_was_left_out(monkeypatch):
-    """They read all keys. If they fail, the other partitions are not made anew."""
+def test_few_commits_retry_to_build_an_index_that_was_left_out(monkeypatch):
+    """A retry reads all keys. If it fails, the other partitions are not rebuilt."""
     storage, table = new_table(MOR, "record", [], **ON)
     for number in range(2):
         table.upsert(rows(random.Random(number), 9))
     table.upsert(LONG)
-    entries, tried = hudi_record_index.snapshot_entries, []
+    entries, tried_seqs = hudi_record_index.snapshot_entries, []
 
     def counted(metadata, snapshot):
-        tried.append(snapshot.seq + 1)
+        tried_seqs.append(snapshot.seq + 1)
         return entries(metadata, snapshot)
 
     monkeypatch.setattr(hudi_record_index, "snapshot_entries", counted)
@@ -365,16 +371,16 @@ def test_few_commits_try_again_to_make_an_index_that_was_left_out(monkeypatch):
     base = storage.list(".hoodie/metadata/files")[0].path
     for number in range(7):
         table.upsert(rows(random.Random(number), 9))
-    assert tried == [5, 10]
+    assert tried_seqs == [5, 10]
     assert storage.size(base) is not None
     table.alter(options={"mdt.small.file.bytes": 20_000})
-    assert tried == [5, 10, 11] and partitions(storage) == ["files"]
+    assert tried_seqs == [5, 10, 11] and partitions(storage) == ["files"]
     table.delete(LONG)
     table.upsert(rows(random.Random(1), 9))
     assert partitions(storage) == ["files"]
     for number in range(2):
         table.upsert(rows(random.Random(number), 9))
-    assert tried == [5, 10, 11, 15]
+    assert tried_seqs == [5, 10, 11, 15]
     assert by_hudi(storage) == by_us(table) and table.check().ok
 
 
@@ -389,11 +395,11 @@ def test_a_stored_key_that_cannot_be_written_again_does_not_stop_commits(monkeyp
         storage.replace(base, GROUPS[RECORD_INDEX].base_file(empty, "20240229120000123"))
     for number in range(1, 12):
         assert table.upsert(rows(random.Random(number), 9)).warnings == ()
-    assert storage.size(base) is None, "it was merged or made anew"
+    assert storage.size(base) is None, "it was neither merged nor rebuilt"
     assert by_hudi(storage) == by_us(table)
 
 
-def test_a_slice_that_takes_too_much_memory_is_made_anew(monkeypatch):
+def test_a_slice_that_takes_too_much_memory_is_rebuilt(monkeypatch):
     storage, table = new_table(MOR, "record", [], **ON)
     for number in range(10):
         table.upsert(rows(random.Random(number), 9))
@@ -404,8 +410,8 @@ def test_a_slice_that_takes_too_much_memory_is_made_anew(monkeypatch):
     sizes = [part.nbytes for part in parts]
     monkeypatch.setattr(metadata_table, "HFILE_ENTRIES_BYTES_MAX", sum(sizes) - 1)
     assert max(sizes) < sum(sizes) - 1, "each part is small enough"
-    given = storage, base, names, schema
-    refused("has more than", metadata_table.load_entries, *given, kind=Unsupported)
+    arguments = storage, base, names, schema
+    refused("has more than", metadata_table.load_entries, *arguments, kind=Unsupported)
     assert table.upsert(rows(random.Random(10), 9)).warnings == ()
     assert by_hudi(storage) == by_us(table)
 
@@ -415,30 +421,30 @@ def test_check_reports_nothing_while_another_writer_commits(monkeypatch):
     table.upsert(rows(random.Random(1), 9))
     load, waiting = hudi_listing.load_timeline, [mdt.open(storage)]
 
-    def load_late(*given):
+    def load_late(*arguments):
         for other in waiting:
             other.upsert(rows(random.Random(2), 40))
             waiting.clear()
-        return load(*given)
+        return load(*arguments)
 
     monkeypatch.setattr(hudi_listing, "load_timeline", load_late)
     assert table.check().ok and not waiting
 
 
-def test_check_reports_nothing_if_another_process_removes_the_table_meanwhile(monkeypatch):
+def test_check_reports_nothing_if_another_process_removes_the_metadata_table_meanwhile(monkeypatch):
     storage, table = new_table(MOR, "record", ["city"], **ON)
     table.upsert(rows(random.Random(1), 9))
     hudi_files = references.hudi_files
 
-    def load_and_remove(*given):
+    def load_and_remove(*arguments):
         metadata_partitions.remove_metadata_table(Metadata(storage))
-        return hudi_files(*given)
+        return hudi_files(*arguments)
 
     monkeypatch.setattr(references, "hudi_files", load_and_remove)
     assert table.check().ok and by_hudi(storage) is None
 
 
-def test_publishing_again_puts_the_same_bytes():
+def test_publishing_again_writes_the_same_bytes():
     _, table = new_table(MOR, "record", [], **ON)
     rng = random.Random(4)
     for _ in range(13):
@@ -447,14 +453,14 @@ def test_publishing_again_puts_the_same_bytes():
     assert publish_again(table) >= 5
 
 
-def test_check_finds_other_locations_and_repair_removes_them():
+def test_check_reports_missing_and_extra_keys_and_repair_removes_the_index():
     storage, table = new_table(MOR, "record", [], **ON)
     table.upsert(rows(random.Random(1), 9))
     table.upsert(rows(random.Random(2), 9))
     [first, *_] = sorted(by_us(table))
-    gone = hfile_entries.deletions(pa.array([first.encode()], pa.large_binary()))
+    deletion = hfile_entries.deletions(pa.array([first.encode()], pa.large_binary()))
     log = max(info.path for info in storage.list(FOLDER) if ".log." in info.path)
-    spoiled = GROUPS[RECORD_INDEX].log_file(gone, table.snapshot().last_instant)
+    spoiled = GROUPS[RECORD_INDEX].log_file(deletion, table.snapshot().last_instant)
     stored = storage.read(log)
     storage.replace(log, stored + spoiled)
     [problem] = table.check().problems
@@ -474,7 +480,7 @@ def test_check_finds_other_locations_and_repair_removes_them():
 
 @pytest.mark.nightly
 def test_the_metadata_table_does_not_grow_with_the_number_of_commits():
-    """It has at most 1.3 times the bytes that it had when a tenth of the commits were made."""
+    """It never has more than 1.3 times its largest size during the first tenth of the commits."""
     options = {**ON, "mdt.hudi.column.stats": True, "mdt.table.version": 9}
     storage, table = new_table(MOR, "record", [], **options)
     peaks, commits = [0] * 10, int(os.environ.get("MDT_HUDI_COMMITS", "1500"))
@@ -486,9 +492,9 @@ def test_the_metadata_table_does_not_grow_with_the_number_of_commits():
             table.compact()
         if number % 50 == 49:
             table.clean(retain_commits=10)
-        held = sum(info.size for info in storage.list(".hoodie/metadata"))
+        stored_bytes = sum(info.size for info in storage.list(".hoodie/metadata"))
         tenth = 10 * number // commits
-        peaks[tenth] = max(peaks[tenth], held)
+        peaks[tenth] = max(peaks[tenth], stored_bytes)
         count("sizes of the metadata table")
     assert max(peaks) <= 1.3 * peaks[0], peaks
     assert by_hudi(storage) == by_us(table) and table.check().ok
@@ -506,7 +512,7 @@ def test_the_metadata_table_does_not_grow_with_the_number_of_commits():
         pytest.param(10, 9, "partition", marks=pytest.mark.nightly),
     ],
 )
-def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(commits, version, scope):
+def test_a_crash_at_any_change_of_a_commit_is_repaired_by_the_next_writer(commits, version, scope):
     def start():
         options = {**ON, "mdt.table.version": version}
         storage, table = new_table(MOR, "record", ["city"], scope, **options)
@@ -543,11 +549,11 @@ def test_an_index_is_left_out_if_a_commit_moves_too_many_keys(monkeypatch):
     assert partitions(storage) == ["files"] and table.check().ok
 
 
-def test_a_partition_that_cannot_be_made_leaves_the_index(monkeypatch):
+def test_the_index_is_kept_if_another_partition_cannot_be_built(monkeypatch):
     storage, table = new_table(MOR, "record", [], **{**ON, "mdt.hudi.column.stats": True})
     table.upsert(rows(random.Random(1), 9))
 
-    def fail(*given):
+    def fail(*arguments):
         raise Corrupt("statistics are damaged")
 
     monkeypatch.setattr(hudi_column_stats, "record_entries", fail)
@@ -568,12 +574,12 @@ def test_a_table_whose_rows_were_deleted_before_the_index_was_made_can_be_checke
     assert table.check().ok
 
 
-def test_a_check_tells_partitions_and_keys_with_slashes_apart():
+def test_check_distinguishes_partitions_and_keys_with_slashes():
     rows = pa.table({"partition": ["a", "a/b"], "key": ["b/c", "c"]})
     assert len(hudi_indexes._with_partition(rows).unique()) == 2
 
 
-def test_an_index_of_deleted_keys_alone_is_right():
+def test_check_accepts_an_index_of_a_table_with_only_deleted_keys():
     options = {**ON, "mdt.delete.keeps.ordering": "true"}
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="n", version=6, options=options)
     table.delete({"id": ["a"], "n": [1]})

@@ -1,5 +1,5 @@
-"""Hudi's secondary indexes that our commits keep: they have the record keys of exactly the live
-values of columns with a bitmap index.
+"""Hudi's secondary indexes, which commits of mdt maintain: they have the record keys of exactly the
+live values of columns with a bitmap index.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def create(kind=MOR, version=9, columns=(*INDEXED, "price"), **options):
     )
 
 
-def named(storage):
+def active_partitions(storage):
     return partitions_in(read_properties(storage))
 
 
@@ -92,13 +92,13 @@ def by_hudi(storage, column):
 
 def by_us(table, column):
     """Return the texts of values and the keys in the table, sorted."""
-    found = []
+    pairs = []
     for row in table.scan(columns=["id", column]).to_arrow().to_pylist():
         value = row[column]
         if isinstance(value, datetime.date):
             value = (value - EPOCH).days
-        found.append((None if value is None else str(value), row["id"]))
-    return sorted(found, key=repr)
+        pairs.append((None if value is None else str(value), row["id"]))
+    return sorted(pairs, key=repr)
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -125,10 +125,15 @@ def test_the_indexes_have_each_value_after_every_commit(kind):
         for column in INDEXED:
             assert by_hudi(storage, column) == by_us(table, column), turn
         count("states of secondary indexes")
-    assert named(storage) == {"files", "column_stats", "record_index", *map(partition, INDEXED)}
+    assert active_partitions(storage) == {
+        "files",
+        "column_stats",
+        "record_index",
+        *map(partition, INDEXED),
+    }
     assert table.check().ok
     folder = f".hoodie/metadata/{partition('n')}"
-    assert any(".log." not in i.path for i in storage.list(folder)), "it was compacted"
+    assert any(".log." not in i.path for i in storage.list(folder)), "it was not compacted"
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -136,26 +141,26 @@ def test_a_commit_reads_changed_rows_once_for_all_indexes_and_copied_rows_never(
     draw = random.Random(5)
     _, table = create(kind)
     table.upsert(rows(draw, 50))
-    read, whole = [], key_changes._read
+    reads, original_read = [], key_changes._read
 
     def counted(metadata, definition, segment, chosen, schema):
         if len(schema) > 1:
-            read.append((sorted(schema.names[1:]), int(chosen.sum())))
-        return whole(metadata, definition, segment, chosen, schema)
+            reads.append((sorted(schema.names[1:]), int(chosen.sum())))
+        return original_read(metadata, definition, segment, chosen, schema)
 
     monkeypatch.setattr(key_changes, "_read", counted)
     old = table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
     changed = rows(draw, 7)
     replaced = len({*changed["id"].to_pylist()} & {*old})
     table.upsert(changed)
-    assert read == [(sorted(INDEXED), replaced), (sorted(INDEXED), 7)]
-    read.clear()
+    assert reads == [(sorted(INDEXED), replaced), (sorted(INDEXED), 7)]
+    reads.clear()
     table.cluster(["price"])
     if kind == MOR:
         table.upsert(rows(draw, 1))
-        read.clear()
+        reads.clear()
         table.compact()
-    assert read == []
+    assert reads == []
     assert table.check().ok
 
 
@@ -164,28 +169,34 @@ def test_an_index_follows_the_bitmap_indexes_and_the_options():
     storage, table = create()
     table.upsert(rows(draw, 20))
     assert {*definitions(storage)} >= {*map(partition, INDEXED)}
-    assert partition("price") not in named(storage)  # it is not known how Hudi writes floats
+    assert partition("price") not in active_partitions(
+        storage
+    )  # it is not known how Hudi writes floats
     table.drop_index("n")
     table.upsert(rows(draw, 20))
-    assert partition("n") not in named(storage) and partition("n") not in definitions(storage)
+    assert partition("n") not in active_partitions(storage) and partition("n") not in definitions(
+        storage
+    )
     assert by_hudi(storage, "city") == by_us(table, "city")
     table.create_index("bitmap(n)")
     table.upsert(rows(draw, 9))
     assert by_hudi(storage, "n") == by_us(table, "n")
     table.alter(rename={"city": "town"}, rewrite=True)
     table.upsert(rows(draw, 20).rename_columns(["id", "town", "n", "day", "price"]))
-    assert named(storage) & {partition("city"), partition("town")} == {partition("town")}
+    assert active_partitions(storage) & {partition("city"), partition("town")} == {
+        partition("town")
+    }
     assert {*definitions(storage)} & {partition("city"), partition("town")} == {partition("town")}
     assert by_hudi(storage, "town") == by_us(table, "town")
     table.alter(options={"mdt.hudi.secondary.index": False})
     table.upsert(rows(draw, 20).rename_columns(["id", "town", "n", "day", "price"]))
-    assert named(storage) == {"files", "column_stats", "record_index"}
+    assert active_partitions(storage) == {"files", "column_stats", "record_index"}
     assert not any("secondary" in name for name in definitions(storage))
     table.alter(options={"mdt.hudi.secondary.index": True})
     assert by_hudi(storage, "town") == by_us(table, "town") and table.check().ok
 
 
-def test_an_index_that_is_dropped_leaves_the_others_as_they_are():
+def test_dropping_an_index_does_not_change_the_others():
     def bases():
         listed = storage.list(".hoodie/metadata")
         return {info.path for info in listed if info.path.endswith(".hfile")}
@@ -195,31 +206,35 @@ def test_an_index_that_is_dropped_leaves_the_others_as_they_are():
     before = bases()
     table.drop_index("n")
     table.upsert(rows(random.Random(2), 20))
-    assert partition("n") not in named(storage) and partition("n") not in definitions(storage)
+    assert partition("n") not in active_partitions(storage) and partition("n") not in definitions(
+        storage
+    )
     assert bases() == {path for path in before if partition("n") not in path}
 
 
-def test_an_index_goes_with_the_record_index(monkeypatch):
+def test_secondary_indexes_are_removed_with_the_record_index(monkeypatch):
     off = {"hoodie.metadata.index.column.stats.enable": "false"}
     storage, table = create(**off)
     table.upsert(rows(random.Random(1), 20))
     table.alter(options={"mdt.hudi.record.index": False})
     table.upsert(rows(random.Random(2), 5))
-    assert named(storage) == {"files"}
+    assert active_partitions(storage) == {"files"}
     assert not any("secondary" in name for name in definitions(storage))
     monkeypatch.setattr(hudi_record_index, "HUDI_RECORD_INDEX_ROWS_MAX", table.scan().count() + 2)
-    table.alter(options={"mdt.hudi.record.index": True})  # it would lose it again soon
+    table.alter(options={"mdt.hudi.record.index": True})  # the table would soon lose it again
     table.upsert(rows(random.Random(2), 5))
-    assert named(storage) == {"files"} and table.check().ok
+    assert active_partitions(storage) == {"files"} and table.check().ok
 
 
-def test_an_index_of_too_many_bytes_is_left_out(monkeypatch):
+def test_indexes_are_left_out_if_a_commit_changes_entries_of_too_many_bytes(monkeypatch):
     storage, table = create()
     monkeypatch.setattr(key_changes, "HFILE_ENTRIES_BYTES_MAX", 200)
     table.upsert(rows(random.Random(1), 9))
-    assert named(storage) >= {*map(partition, INDEXED)}
+    assert active_partitions(storage) >= {*map(partition, INDEXED)}
     table.upsert(rows(random.Random(2), 60))
-    assert named(storage) == {"files", "column_stats", "record_index"} and table.check().ok
+    assert (
+        active_partitions(storage) == {"files", "column_stats", "record_index"} and table.check().ok
+    )
 
 
 @pytest.mark.parametrize("content", ["[[1, 2]]", "[[null, 2]]", "[1]", "3", '{"a": 1}'])
@@ -236,30 +251,30 @@ def definitions(storage):
     return json.loads(storage.read(DEFINITIONS))["indexDefinitions"]
 
 
-def test_tables_of_version_6_have_none():
+def test_tables_of_version_6_have_no_secondary_indexes():
     storage, table = create(version=6)
     table.upsert(rows(random.Random(1), 20))
-    assert named(storage) == {"files", "record_index"}
+    assert active_partitions(storage) == {"files", "record_index"}
 
 
-def test_a_value_that_is_too_long_leaves_out_its_index():
+def test_an_index_is_left_out_if_a_value_is_too_long_for_it():
     storage, table = create()
     table.upsert(rows(random.Random(1), 20))
     table.upsert([{"id": "long", "city": "x" * 40_000}], partial=True)
-    assert partition("city") not in named(storage)
+    assert partition("city") not in active_partitions(storage)
     assert partition("city") not in definitions(storage)
     assert by_hudi(storage, "n") == by_us(table, "n") and table.check().ok
 
 
-def test_check_finds_other_values_and_repair_removes_them():
+def test_check_reports_rows_that_an_index_lacks_and_repair_removes_it():
     storage, table = create()
     table.upsert(rows(random.Random(1), 9))
     table.upsert([{"id": "k$1", "n": 7}], partial=True)
-    gone = hfile_entries.deletions(pa.array([rb"7$k\$1"], pa.large_binary()))
+    deletion = hfile_entries.deletions(pa.array([rb"7$k\$1"], pa.large_binary()))
     folder = f".hoodie/metadata/{partition('n')}"
     log = max(info.path for info in storage.list(folder) if ".log." in info.path)
     stored = storage.read(log)
-    spoiled = group_of(partition("n")).log_file(gone, table.snapshot().last_instant)
+    spoiled = group_of(partition("n")).log_file(deletion, table.snapshot().last_instant)
     storage.replace(log, stored + spoiled)
     [problem] = table.check().problems
     assert "rows without a record" in problem.text and r"k\\$1" in problem.text
@@ -268,7 +283,7 @@ def test_check_finds_other_values_and_repair_removes_them():
     assert by_hudi(storage, "n") == by_us(table, "n")
 
 
-def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer():
+def test_a_crash_at_any_change_of_a_commit_is_repaired_by_the_next_writer():
     def start():
         storage, table = create(columns=["n"])
         for number in range(3):

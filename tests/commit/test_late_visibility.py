@@ -1,5 +1,5 @@
-"""What another machine has written is shown late, as a network file system with caches does: that
-is no damage, and no other Hudi writer.
+"""Objects of another machine may become visible late, as on a network file system with caches. That
+is neither damage nor another Hudi writer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mdt.testing.faulty import FaultyStorage
 
 
 class Lagging(FaultyStorage):
-    """A machine that sees an object which is ``hidden`` only ``seconds`` after it has been asked
-    for first; it can put none over it.
+    """A machine that sees the objects in ``hidden`` only ``seconds`` after its first request for
+    each. It cannot create an object at these paths either.
     """
 
     def __init__(self, inner, seconds):
@@ -46,9 +46,9 @@ class Lagging(FaultyStorage):
         return None if self._is_hidden(path) else super().size(path)
 
 
-def beside(seconds):
-    """Return a table as one machine has it, which sees commit 3 late, and as the one has it that
-    makes that commit.
+def lagging_reader_and_writer(seconds):
+    """Return a table on a machine that sees commit 3 late, its storage, and the table on the
+    machine that makes that commit.
     """
     inner = MemoryStorage()
     writer = make(inner, MOR, "record")
@@ -60,47 +60,47 @@ def beside(seconds):
     return reader, storage, writer
 
 
-def instant_of(table):
+def newest_instant_path(table):
     """Return the path of the newest completed commit."""
     return f"{paths.HUDI}/{table.snapshot().last_instant}.deltacommit"
 
 
-def test_a_record_that_is_shown_within_a_second_is_waited_for():
-    reader, _, writer = beside(LATE_LOOK_SECONDS[-1])
+def test_a_reader_waits_for_a_record_that_becomes_visible_within_a_second():
+    reader, _, writer = lagging_reader_and_writer(LATE_LOOK_SECONDS[-1])
     writer.upsert(rows([7], 3, 3.0))
     assert reader.scan().count() == 4
 
 
 @pytest.mark.parametrize("is_instant_hidden", [False, True])
-def test_a_record_that_is_shown_later_is_unavailable_and_the_handle_goes_on(
+def test_a_record_that_becomes_visible_later_is_unavailable_and_the_handle_recovers(
     is_instant_hidden,
 ):
-    reader, storage, writer = beside(30)
+    reader, storage, writer = lagging_reader_and_writer(30)
     writer.upsert(rows([7], 3, 3.0))
     if is_instant_hidden:
-        storage.hidden.add(instant_of(writer))
+        storage.hidden.add(newest_instant_path(writer))
     for act in (reader.scan, lambda: reader.upsert(rows([8], 3, 3.0)), lambda: mdt.open(storage)):
-        with pytest.raises(Unavailable, match="storage does not show its record") as caught:
+        with pytest.raises(Unavailable, match="storage does not show its record") as error:
             act()
-        assert caught.value.retryable
+        assert error.value.retryable
     storage.inner.sleep(30)
     reader.upsert(rows([8], 3, 3.0))
     assert reader.scan().count() == 5 == len(ours(storage.inner))
     assert ours(storage.inner) == theirs(storage.inner)
 
 
-def test_a_writer_whose_number_is_taken_by_a_record_it_cannot_see_begins_again():
-    reader, storage, writer = beside(3)
+def test_a_writer_whose_number_is_taken_by_an_invisible_record_can_retry():
+    reader, storage, writer = lagging_reader_and_writer(3)
     commits = []
     original = storage.put_if_absent
 
-    def beaten(path, data):
+    def put_after_rival(path, data):
         if path.startswith(paths.LOG_DIR) and not commits:
             commits.append(path)
             writer.upsert(rows([7], 3, 3.0))
         return original(path, data)
 
-    storage.put_if_absent = beaten  # type: ignore[method-assign]
+    storage.put_if_absent = put_after_rival  # type: ignore[method-assign]
     while True:
         try:
             reader.upsert(rows([8], 3, 3.0))
@@ -111,25 +111,25 @@ def test_a_writer_whose_number_is_taken_by_a_record_it_cannot_see_begins_again()
     assert ours(storage.inner) == theirs(storage.inner)
 
 
-def test_a_record_that_is_not_shown_for_minutes_is_gone():
-    reader, storage, writer = beside(10**9)
+def test_a_record_that_stays_invisible_for_minutes_is_missing():
+    reader, storage, writer = lagging_reader_and_writer(10**9)
     writer.upsert(rows([7], 3, 3.0))
     storage.inner.sleep(LATE_SECONDS_MAX)
     with pytest.raises(Missing, match="a commit record is missing"):
         reader.scan()
 
 
-def test_a_commit_of_another_hudi_writer_is_refused_at_once():
-    reader, storage, writer = beside(30)
+def test_a_commit_of_another_hudi_writer_is_refused_without_waiting():
+    reader, storage, writer = lagging_reader_and_writer(30)
     storage.inner.create(f"{paths.HUDI}/20990101000000000.deltacommit", b"{}")
     before = storage.inner.now_us()
     with pytest.raises(Unsupported, match="another Hudi writer has completed"):
         reader.snapshot()
-    assert storage.inner.now_us() - before < 100_000, "it has not waited"
+    assert storage.inner.now_us() - before < 100_000, "the reader waited"
     assert writer.definition
 
 
-def test_a_writer_whose_new_keys_go_where_others_write_all_the_time_commits_at_last():
+def test_an_insert_commits_although_another_writer_inserts_before_each_attempt():
     inner = MemoryStorage()
     other = make(inner, COW, "record")
     other.upsert(rows([0], 1, 1.0))
@@ -137,12 +137,12 @@ def test_a_writer_whose_new_keys_go_where_others_write_all_the_time_commits_at_l
     commits = []
     original = storage.put_if_absent
 
-    def beaten(path, data):
+    def put_after_rival(path, data):
         if path.startswith(paths.LOG_DIR) and len(commits) < 30:
             commits.append(path)
             other.upsert(rows([10 + len(commits)], 1, 1.0))
         return original(path, data)
 
-    storage.put_if_absent = beaten  # type: ignore[method-assign]
+    storage.put_if_absent = put_after_rival  # type: ignore[method-assign]
     assert mdt.open(storage).upsert(rows([1], 1, 1.0)).inserted == 1
     assert len(ours(inner)) == 32 == len(theirs(inner) or ())

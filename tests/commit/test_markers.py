@@ -1,4 +1,4 @@
-"""Markers: by them a writer of Hudi's finds the files of a transaction of ours that died."""
+"""Markers, by which Hudi's writers find the files of a crashed transaction of mdt."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ WRITES: dict[str, Callable[[mdt.Table], object]] = {
 
 
 class Watched(FarStorage):
-    """A storage on which a data file is stored only if its marker and the pending instants of its
-    transaction stand, and a log file only if the inflight one has its file group.
+    """A storage that asserts for each new data file that its marker and the pending instants of its
+    transaction exist, and that the inflight instant names the file group of a log file.
     """
 
     def __init__(self, inner, *, is_remote):
@@ -62,7 +62,7 @@ class Watched(FarStorage):
         super().create(path, data)
 
     def _under_way(self):
-        """Return the instants of transactions that Hudi knows of, with a heartbeat."""
+        """Return the instants with a heartbeat and both pending states."""
         beating = [info.path.rpartition("/")[2] for info in self.inner.list(paths.HEARTBEATS_DIR)]
         states = [info.path for info in self.inner.list_dir(paths.HUDI)]
         return [
@@ -87,13 +87,13 @@ def test_tasks_in_other_processes_mark_their_files(tmp_path, monkeypatch):
     table = local_table(tmp_path)
     seen, original = list[set[str]](), publish.publish
 
-    def looked(storage, record, definition):
+    def check_and_publish(storage, record, definition):
         marked, files = named_by_markers(storage, record.instant), data_files(storage)
         seen.append({file for file in files if record.instant in file})
         assert seen[-1] <= marked <= files
         original(storage, record, definition)
 
-    monkeypatch.setattr(publish, "publish", looked)
+    monkeypatch.setattr(publish, "publish", check_and_publish)
     PooledTable(table.storage).compact()
     assert len(seen) == 1 and seen[0]
 
@@ -109,41 +109,51 @@ def local_table(path):
     return table
 
 
-def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has():
+def test_a_transaction_on_a_remote_storage_writes_one_list_of_markers_for_all_files():
     storage = FarStorage(filled(MOR, "record"))
     table = mdt.open(storage)
     before = len(storage.operations)
     table.upsert(rows(range(30), 5, 5.0))
-    made = storage.operations[before:]
-    assert sum(one.startswith("create") and ".hoodie" not in one for one in made) > 1
-    put = [one for one in made if one.startswith("put_passing")]
-    assert len(put) == 5, "two instants, a heartbeat, the type, the list"
-    assert sum("/.temp/" in one and "MARKERS.type" not in one for one in put) == 1
-    assert sum(one.startswith("delete") for one in made) == 1
+    operations = storage.operations[before:]
+    assert (
+        sum(
+            operation.startswith("create") and ".hoodie" not in operation
+            for operation in operations
+        )
+        > 1
+    )
+    puts = [operation for operation in operations if operation.startswith("put_passing")]
+    assert len(puts) == 5, "two instants, a heartbeat, the type, the list"
+    assert (
+        sum("/.temp/" in operation and "MARKERS.type" not in operation for operation in puts) == 1
+    )
+    assert sum(operation.startswith("delete") for operation in operations) == 1
 
 
-def test_a_local_table_keeps_no_directories_of_markers(tmp_path):
+def test_a_local_table_leaves_no_marker_directories(tmp_path):
     local_table(tmp_path)
     assert os.listdir(tmp_path / "t" / ".hoodie" / ".temp") == []
 
 
 @pytest.fixture(params=[MOR, COW])
 def unpublished(request):
-    """Return a table whose newest commit stands in the log, and not on Hudi's timeline: its writer
-    died between the two.
+    """Return a table whose newest commit is in the log, but not on Hudi's timeline, because its
+    writer crashed between the two.
     """
     storage = filled(request.param, "record")
-    dies_at_the_log(storage, "upsert", "after")
+    crash_at_the_log(storage, "upsert", "after")
     assert ours(storage) != BASE_STATE == theirs(storage)
     return storage
 
 
-def dies_at_the_log(storage, name, mode):
-    """Let a writer die when it appends to the log."""
-    whole = FaultyStorage(storage.copy())
-    WRITES[name](mdt.open(whole))
+def crash_at_the_log(storage, name, mode):
+    """Run a writer that crashes when it appends to the log."""
+    complete_run = FaultyStorage(storage.copy())
+    WRITES[name](mdt.open(complete_run))
     log = "put_if_absent .hoodie/.mdt/log/"
-    (at,) = [k for k, one in enumerate(whole.operations, 1) if one.startswith(log)]
+    (at,) = [
+        k for k, operation in enumerate(complete_run.operations, 1) if operation.startswith(log)
+    ]
     with pytest.raises(Crash):
         WRITES[name](mdt.open(FaultyStorage(storage, at, mode)))
 
@@ -167,7 +177,7 @@ def test_a_commit_that_hudi_has_rolled_back_is_never_published(unpublished):
     assert t.check().ok
 
 
-def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_seen(
+def test_a_commit_whose_files_are_missing_is_not_published_even_without_a_rollback_instant(
     unpublished,
 ):
     before = completed(unpublished)
@@ -181,26 +191,26 @@ def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_s
     assert completed(unpublished) == before
 
 
-def test_a_writer_that_was_paused_before_it_published_looks_again(
+def test_a_writer_that_paused_before_publishing_detects_a_rollback_by_hudi(
     monkeypatch,
 ):
     storage = filled(COW, "record")
     before = completed(storage)
     original = transaction.commit_log.append
 
-    def paused(*given):
-        done = original(*given)
+    def append_and_pause(*arguments):
+        result = original(*arguments)
         storage.sleep(UNPUBLISHED_SECONDS_MAX + 1)
         assert roll_back(storage)
-        return done
+        return result
 
-    monkeypatch.setattr(transaction.commit_log, "append", paused)
+    monkeypatch.setattr(transaction.commit_log, "append", append_and_pause)
     with pytest.raises(Unsupported, match="removes the files of such commits"):
         WRITES["upsert"](mdt.open(storage))
     assert completed(storage) == before
 
 
-def test_a_commit_that_could_not_be_published_says_what_a_writer_of_hudis_would_do(
+def test_a_commit_that_cannot_be_published_warns_that_hudi_would_remove_its_files(
     monkeypatch,
 ):
     def failing(*_):
@@ -212,7 +222,7 @@ def test_a_commit_that_could_not_be_published_says_what_a_writer_of_hudis_would_
     assert any("a Hudi writer would remove its files" in warning for warning in result.warnings)
 
 
-def test_markers_that_a_dead_writer_left_go_with_it():
+def test_markers_of_a_crashed_writer_are_removed_by_the_rollback():
     storage = filled(MOR, "record")
     with pytest.raises(Crash):
         WRITES["upsert"](mdt.open(FaultyStorage(storage, 8)))
@@ -221,42 +231,45 @@ def test_markers_that_a_dead_writer_left_go_with_it():
     assert not storage.list(paths.MARKERS_DIR) and not storage.list(paths.HEARTBEATS_DIR)
 
 
-def test_markers_of_a_transaction_that_ended_are_named_by_check_and_removed():
+def test_markers_of_an_ended_transaction_are_reported_by_check_and_removed_by_abort():
     storage = filled(MOR, "record")
     instant = mdt.open(storage).snapshot().last_instant
-    left = [f"{paths.markers_of(instant)}/city=x/f.parquet.marker.CREATE", paths.heartbeat(instant)]
+    leftovers = [
+        f"{paths.markers_of(instant)}/city=x/f.parquet.marker.CREATE",
+        paths.heartbeat(instant),
+    ]
     other = f"{paths.markers_of('20990101000000000')}/MARKERS0"
-    for path in [*left, other]:
+    for path in [*leftovers, other]:
         storage.create(path, b"")
-    named = [problem.path for problem in mdt.open(storage).check().problems]
-    assert sorted(named) == sorted(left)
+    reported_paths = [problem.path for problem in mdt.open(storage).check().problems]
+    assert sorted(reported_paths) == sorted(leftovers)
     mdt.open(storage).abort()
-    assert storage.size(other) == 0 and all(storage.size(path) is None for path in left)
+    assert storage.size(other) == 0 and all(storage.size(path) is None for path in leftovers)
 
 
-def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers():
+def test_a_pending_overwrite_of_mdt_is_not_mistaken_for_one_of_another_writer():
     storage = filled(MOR, "record")
-    dies_at_the_log(storage, "insert_overwrite", "before")
+    crash_at_the_log(storage, "insert_overwrite", "before")
     assert ours(storage) == BASE_STATE == theirs(storage)
     mdt.open(storage).upsert(rows([1], 9, 9.0))
 
 
 class BusyStorage(FaultyStorage):
-    """A storage on which a writer of ours begins after each listing of the claims."""
+    """A storage on which another mdt writer begins after each listing of the claims."""
 
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         listed = super().list_dir(prefix, after=after, before=before, skip=skip)
         if prefix == paths.PENDING_DIR:
-            dies_at_the_log(self.inner, "upsert", "before")
+            crash_at_the_log(self.inner, "upsert", "before")
         return listed
 
 
 @pytest.mark.parametrize("name", ["upsert", "compact"])
-def test_writers_of_ours_that_begin_meanwhile_are_not_taken_for_other_writers(name):
+def test_mdt_writers_that_begin_meanwhile_are_not_mistaken_for_hudi_writers(name):
     storage = filled(MOR, "record")
-    dies_at_the_log(storage, "upsert", "before")
+    crash_at_the_log(storage, "upsert", "before")
     before = mdt.open(storage).snapshot().seq
     WRITES[name](mdt.open(BusyStorage(storage)))
     assert mdt.open(storage).snapshot().seq == before + 1
@@ -265,14 +278,14 @@ def test_writers_of_ours_that_begin_meanwhile_are_not_taken_for_other_writers(na
 @pytest.mark.parametrize(
     "name, action", [("insert_overwrite", "replacecommit"), ("compact", "compaction")]
 )
-def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(name, action):
+def test_the_requested_instant_of_a_service_is_not_empty(name, action):
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     WRITES[name](table)
     assert storage.size(f"{paths.HUDI}/{table.snapshot().last_instant}.{action}.requested")
 
 
-def test_a_pending_service_of_another_writer_stops_writers():
+def test_a_pending_service_of_another_writer_blocks_writers():
     storage = filled(MOR, "record")
     path = layout_of(mdt.open(storage).definition).retracted("20990101000000000", "replacecommit")[
         1
@@ -282,11 +295,16 @@ def test_a_pending_service_of_another_writer_stops_writers():
         WRITES["upsert"](mdt.Table(storage))
 
 
-def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow():
+def test_the_heartbeat_is_written_before_the_claim_and_the_pending_instants():
+    """Without it, Hudi does not roll back an instant that later commits follow."""
     storage = FarStorage(filled(MOR, "record"))
     WRITES["upsert"](mdt.open(storage))
-    put = [one.partition(" ")[2] for one in storage.operations if one.startswith("put_")]
-    kinds = [path.removeprefix(f"{paths.HUDI}/").partition("/")[0] for path in put]
+    put_paths = [
+        operation.partition(" ")[2]
+        for operation in storage.operations
+        if operation.startswith("put_")
+    ]
+    kinds = [path.removeprefix(f"{paths.HUDI}/").partition("/")[0] for path in put_paths]
     assert (
         kinds.index(".heartbeat")
         < kinds.index(".mdt")
@@ -294,7 +312,7 @@ def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_b
     )
 
 
-def test_marker_directories_of_other_writers_stay(tmp_path):
+def test_marker_directories_of_other_writers_are_kept(tmp_path):
     t = mdt.create(tmp_path / "t", columns("id int64"), key=["id"])
     theirs = tmp_path / "t" / ".hoodie" / ".temp" / "20200101000000000"
     theirs.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Base files that nobody can commit any more do not hide the log files of a later commit."""
+"""Base files that can no longer be committed do not hide the log files of a later commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mdt.services.layout.compaction import Compaction
 
 
 def begun_compaction(storage):
-    """Return a compaction that has written its base files, and the paths of these by key."""
+    """Return a compaction that has written its base files, and the paths of these files."""
     table = mdt.open(storage)
     before = set(base_files(storage))
     driver = steps(table.metadata, Compaction(table.metadata, table.options))
@@ -37,7 +37,7 @@ def base_files(storage):
 
 @pytest.mark.parametrize("is_dead", [False, True])
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_log_file_is_not_added_beside_a_base_file_that_is_doomed(version, is_dead):
+def test_a_base_file_that_cannot_be_committed_does_not_hide_a_later_log_file(version, is_dead):
     with tables_of(version):
         storage = filled(MOR, "record")
     driver, written = begun_compaction(storage)
@@ -45,8 +45,8 @@ def test_a_log_file_is_not_added_beside_a_base_file_that_is_doomed(version, is_d
     mdt.open(storage).upsert(rows([0], 5, 5.0))
     expected = upserted(BASE_STATE, [0], 5, 5.0)
     assert ours(storage) == expected == theirs(storage)
-    left = written & set(base_files(storage))
-    assert {path.split("/")[0] for path in written - left} == (
+    remaining = written & set(base_files(storage))
+    assert {path.split("/")[0] for path in written - remaining} == (
         {"city=x"} if version == 9 else set()
     )
     if is_dead:

@@ -1,5 +1,5 @@
-"""A writer keeps the record that it has written, and does not read it back: it must be what readers
-get.
+"""A writer keeps the record that it has written and does not read it back. The kept record must be
+equal to the one that readers decode.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import FaultyStorage
 
 
-def _lived(table_type):
+def _table_with_history(table_type):
     """Return a table with a record of most kinds of transactions, all written by one process."""
     table = make(MemoryStorage(), table_type, "record")
     table.upsert(rows(range(8), 1, 1.0))
@@ -37,16 +37,16 @@ def _lived(table_type):
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
-def test_what_a_writer_remembers_of_its_records_is_what_the_log_says(table_type):
-    table = _lived(table_type)
+def test_the_records_that_a_writer_keeps_in_memory_equal_those_in_the_log(table_type):
+    table = _table_with_history(table_type)
     kinds = set()
     for seq in range(table.snapshot().retention.first, table.snapshot().seq + 1):
-        known, read = table.metadata.record(seq), commit_log.read(table.storage, seq)
-        assert known is not None and read is not None
-        assert known.header == read.header
-        assert known.tables.keys() == read.tables.keys()
-        assert all(known.tables[name].equals(read.tables[name]) for name in read.tables)
-        kinds.add((read.action, read.header["operation"]))
+        cached, stored = table.metadata.record(seq), commit_log.read(table.storage, seq)
+        assert cached is not None and stored is not None
+        assert cached.header == stored.header
+        assert cached.tables.keys() == stored.tables.keys()
+        assert all(cached.tables[name].equals(stored.tables[name]) for name in stored.tables)
+        kinds.add((stored.action, stored.header["operation"]))
     assert len(kinds) >= 9, kinds
     assert as_state(mdt.open(table.storage).scan().to_arrow()) == as_state(table.scan().to_arrow())
 
@@ -70,14 +70,14 @@ def test_a_record_that_its_readers_would_refuse_is_not_written(
     assert table.upsert(rows(range(4), 3, 3.0)).updated == 4 and table.check().ok
 
 
-def test_a_small_commit_looks_into_the_log_thirteen_times_at_most():
+def test_a_small_commit_makes_at_most_13_requests_to_the_log():
     storage = FaultyStorage(make(MemoryStorage(), MOR, "record").storage, count_reads=True)
     table = mdt.open(storage)
     table.upsert(rows(range(8), 1, 1.0))
     table.upsert(rows(range(4), 2, 2.0))
     before = len(storage.operations)
     table.upsert(rows(range(4), 3, 3.0))
-    looked = [
+    log_operations = [
         operation for operation in storage.operations[before:] if paths.LOG_DIR in str(operation)
     ]
-    assert 0 < len(looked) <= 13, looked
+    assert 0 < len(log_operations) <= 13, log_operations

@@ -1,5 +1,5 @@
-"""What a transaction tells Hudi before it commits may be gone after a power cut, though all that
-came later is there.
+"""Objects that a transaction writes for Hudi before it commits may be lost in a power cut, although
+everything written later is durable.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ def table_type(request):
 
 def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type):
     before = ours(filled(table_type, "record"))
-    whole = FaultyStorage(filled(table_type, "record"))
-    upsert(whole)
-    after = ours(whole.inner)
-    assert after != before and sum(name.startswith("put_passing") for name in whole.operations) == 5
-    for k in range(1, len(whole.operations) + 1):
+    complete_run = FaultyStorage(filled(table_type, "record"))
+    upsert(complete_run)
+    after = ours(complete_run.inner)
+    assert (
+        after != before
+        and sum(name.startswith("put_passing") for name in complete_run.operations) == 5
+    )
+    for k in range(1, len(complete_run.operations) + 1):
         survivor = filled(table_type, "record")
         faulty = FaultyStorage(survivor, k, "after")
         with pytest.raises(Crash):
@@ -57,7 +60,7 @@ def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type):
         assert_clean(survivor)
 
 
-def test_a_power_cut_after_a_commit_takes_no_row(table_type):
+def test_a_power_cut_after_a_commit_loses_no_row(table_type):
     storage = filled(table_type, "record")
     faulty = FaultyStorage(storage)
     upsert(faulty)
@@ -69,7 +72,7 @@ def test_a_power_cut_after_a_commit_takes_no_row(table_type):
     assert ours(storage) == seen == theirs(storage)
 
 
-def test_what_need_not_last_waits_for_no_disk(tmp_path, monkeypatch):
+def test_put_passing_does_not_flush_to_the_disk(tmp_path, monkeypatch):
     storage = LocalStorage(tmp_path / "t")
     storage.create("x", b"")
     flushed: list[int] = []
@@ -87,21 +90,21 @@ def test_a_small_upsert_flushes_thirteen_times(table, monkeypatch):
     assert len(flushed) == 13
 
 
-def test_data_and_what_describes_them_are_flushed_at_the_same_time(table, monkeypatch):
-    both, met = threading.Barrier(2), set[str]()
+def test_log_files_and_attachments_are_flushed_at_the_same_time(table, monkeypatch):
+    barrier, suffixes = threading.Barrier(2), set[str]()
 
     def flush(descriptor):
         name = os.readlink(f"/proc/self/fd/{descriptor}")
         if ".log." in name or name.endswith(".attached"):
-            met.add(name.rpartition(".")[2])
-            both.wait(timeout=60)
+            suffixes.add(name.rpartition(".")[2])
+            barrier.wait(timeout=60)
 
     monkeypatch.setattr(os, "fsync", flush)
     table.upsert([{"id": "a", "v": 3}])
-    assert len(met) == 2
+    assert len(suffixes) == 2
 
 
-def test_a_row_can_be_added_while_the_interpreter_ends(tmp_path):
+def test_an_upsert_succeeds_while_the_interpreter_exits(tmp_path):
     script = f"""
 import atexit, mdt, pyarrow as pa
 table = mdt.create({str(tmp_path / "t")!r}, pa.schema([("id", pa.string())]), key=["id"])

@@ -1,4 +1,6 @@
-"""What a commit publishes of those before it, where they have no instant of their own."""
+"""Records without instants of their own, e.g. tags and savepoints, are published once, by their
+writer or by a later commit.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,15 @@ def published(monkeypatch):
     seen: list[int] = []
     original = publish.publish
 
-    def told(storage, record, *rest):
+    def record_and_publish(storage, record, *rest):
         seen.append(record.seq)
         original(storage, record, *rest)
 
-    monkeypatch.setattr(publish, "publish", told)
+    monkeypatch.setattr(publish, "publish", record_and_publish)
     return seen
 
 
-def test_each_of_many_tags_in_a_row_is_published_once(published):
+def test_each_of_many_consecutive_tags_is_published_once(published):
     table = mdt.open(filled(MOR, "record"))
     first = table.snapshot().seq + 1
     published.clear()
@@ -34,7 +36,7 @@ def test_each_of_many_tags_in_a_row_is_published_once(published):
     assert published == list(range(first, first + 13))
 
 
-def test_a_savepoint_whose_writer_has_not_got_to_publish_it_is_published_by_the_next_one(
+def test_a_savepoint_that_its_writer_did_not_publish_is_published_by_the_next_writer(
     monkeypatch,
 ):
     table = mdt.open(filled(MOR, "record"))
@@ -43,7 +45,7 @@ def test_a_savepoint_whose_writer_has_not_got_to_publish_it_is_published_by_the_
         patched.setattr(transaction, "finish", lambda *arguments: ())
         table.savepoint("kept")
     assert savepoints(table) == []
-    run_beside(table, "other")
+    tag_without_recovery(table, "other")
     assert savepoints(table) == [saved.last_instant]
 
 
@@ -53,10 +55,8 @@ def savepoints(table):
     return [name.partition(".")[0] for name in names if name.endswith(".savepoint")]
 
 
-def run_beside(table, name):
-    """Tag the newest state as a writer does that looked for crashed ones before the others
-    committed.
-    """
+def tag_without_recovery(table, name):
+    """Commit a tag as a writer does that looked for crashed writers before the others committed."""
     other = mdt.open(table.storage)
     metadata = other._metadata
     transaction.run(metadata, AddTag(metadata, name, other.snapshot().seq, None, "tag"))

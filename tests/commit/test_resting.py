@@ -1,5 +1,5 @@
-"""Writes that rest on what was read at a state: what others changed since then is a conflict, as if
-they had begun there.
+"""Writes that rest on an earlier snapshot: later changes of other writers conflict as if the write
+had begun at that snapshot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mdt.testing.slow import CountingStorage
 from mdt.write.operations import RowPlan
 
 
-def doubled(table, n):
+def set_n_of_a(table, n):
     return table.merge([row("a", "Oslo", n)]).when_matched().update({"n": "source.n"}).execute()
 
 
@@ -43,9 +43,9 @@ def row(key, city, n=1, ts=1):
     return {"id": key, "city": city, "n": n, "ts": ts}
 
 
-def rested(table, others):
-    """Double n of row a and insert row x, as they follow from the state before ``others`` changed
-    something.
+def merge_based_on_earlier_snapshot(table, others):
+    """Update n of row a and insert row x, based on the snapshot before ``others`` changed the
+    table.
     """
     seq = table.snapshot().seq
     others(table)
@@ -67,12 +67,12 @@ def rested(table, others):
     ],
     ids=["nothing", "another partition", "another key", "other rows go", "an index"],
 )
-def test_what_others_did_to_other_rows_is_no_conflict(others):
+def test_changes_of_other_rows_by_others_do_not_conflict(others):
     table = filled()
-    done = rested(table, others)
-    assert (done.updated, done.inserted) == (1, 1) and not table.check().problems
-    found = {one["id"]: one["n"] for one in table.scan().to_arrow().to_pylist()}
-    assert found["a"] == 2 and found["x"] == 9
+    result = merge_based_on_earlier_snapshot(table, others)
+    assert (result.updated, result.inserted) == (1, 1) and not table.check().problems
+    values = {live_row["id"]: live_row["n"] for live_row in table.scan().to_arrow().to_pylist()}
+    assert values["a"] == 2 and values["x"] == 9
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_what_others_did_to_other_rows_is_no_conflict(others):
     ],
     ids=["the row", "the key", "rows by a condition", "the columns", "where it stands"],
 )
-def test_what_others_did_to_what_was_read_is_a_conflict_and_nothing_is_written(others, reason):
+def test_changes_of_rows_or_columns_that_were_read_conflict_and_nothing_is_written(others, reason):
     table = filled()
     with pytest.raises(Conflict, match=reason):
-        rested(table, others)
+        merge_based_on_earlier_snapshot(table, others)
     assert "merge" not in table.history()["operation"].to_pylist() and not table.check().problems
 
 
-def test_a_key_that_came_meanwhile_is_a_conflict_and_one_that_was_there_is_invalid():
+def test_inserting_a_key_that_was_added_meanwhile_conflicts_and_an_older_key_is_invalid():
     table = filled()
     seq = table.snapshot().seq
 
@@ -109,15 +109,15 @@ def test_a_key_that_came_meanwhile_is_a_conflict_and_one_that_was_there_is_inval
         insert("y")
 
 
-def test_the_handle_that_rests_is_another_one():
+def test_resting_on_returns_a_new_handle_and_does_not_change_the_old_one():
     table = filled()
     seq = table.snapshot().seq
     table.upsert([row("a", "Oslo", 7, 2)])
     assert table.resting_on(seq) is not table
-    assert doubled(table, 8).updated == 1
+    assert set_n_of_a(table, 8).updated == 1
 
 
-def test_rows_that_come_in_pieces_rest_on_the_state_too():
+def test_upserts_of_streamed_rows_rest_on_the_snapshot_too():
     options = {"mdt.write.memory.max": 1}
     rows = pa.Table.from_pylist([row("a", "Oslo", 2, 3)], SCHEMA)
     table = filled()
@@ -128,18 +128,18 @@ def test_rows_that_come_in_pieces_rest_on_the_state_too():
     assert table.history()["operation"].to_pylist().count("upsert") == 2 and table.check().ok
 
 
-def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_back_that_was_said():
+def test_resting_on_and_once_make_no_requests_and_can_be_combined_in_either_order():
     storage = CountingStorage(filled().storage)
     table = mdt.open(storage)
-    asked = storage.rounds
+    rounds_before = storage.rounds
     once = table.resting_on(1).once("numbers", 0)
-    assert storage.rounds == asked
+    assert storage.rounds == rounds_before
     table.upsert([row("a", "Oslo", 5, 5)])
     with pytest.raises(Conflict):
-        doubled(once, 2)
+        set_n_of_a(once, 2)
     assert not table.snapshot().streams.has("numbers", 0)
-    again = table.once("numbers", 0).resting_on(2)
-    assert [doubled(again, 6).updated for _ in "ab"] == [1, 0]
+    combined = table.once("numbers", 0).resting_on(2)
+    assert [set_n_of_a(combined, 6).updated for _ in "ab"] == [1, 0]
     assert table.snapshot().streams.has("numbers", 0) and not table.check().problems
 
 
@@ -154,17 +154,17 @@ def test_an_upsert_that_alters_its_table_rests_on_the_alteration():
         resting.upsert([{**new, "even_more": 8}], evolve=True)
 
 
-def test_a_write_that_rests_on_a_lost_commit_conflicts_with_the_backup_in_its_place(tmp_path):
-    path, saved = tmp_path / "t", tmp_path / "saved"
+def test_a_write_that_rests_on_a_lost_commit_conflicts_after_a_backup_is_restored(tmp_path):
+    path, backup = tmp_path / "t", tmp_path / "saved"
     table = mdt.create(path, SCHEMA, ["id"], options={"mdt.durable": False})
     table.upsert([row("a", "Oslo"), row("b", "Oslo")])
-    shutil.copytree(path, saved)
+    shutil.copytree(path, backup)
     resting = table.resting_on(table.upsert([row("a", "Oslo", 2)]).seq)
     shutil.rmtree(path)
-    shutil.copytree(saved, path)
-    travelled = pickle.dumps(resting)
+    shutil.copytree(backup, path)
+    pickled = pickle.dumps(resting)
     for _ in range(2):  # without a commit of the same number, and with one
-        for handle in (resting, pickle.loads(travelled)):
+        for handle in (resting, pickle.loads(pickled)):
             with pytest.raises(Conflict, match="read at commit 2: the table has no such commit"):
                 handle.upsert([row("a", "Oslo", 3)])
         mdt.open(path).upsert([row("b", "Oslo", 4)])
@@ -186,6 +186,6 @@ def test_a_plan_is_released_if_it_cannot_be_compared_with_the_commits_since(monk
     assert len(released) == 1
 
 
-def test_writes_rest_on_the_number_of_a_commit():
+def test_resting_on_requires_the_number_of_a_commit():
     with pytest.raises(Invalid, match="seq"):
         filled().resting_on("newest")

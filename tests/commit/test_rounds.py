@@ -1,5 +1,5 @@
-"""How often a commit waits for a far storage, and that it does not matter in which order what is
-asked at once is answered.
+"""Round trips of commits and reads to a remote storage. The order in which concurrent requests are
+answered does not matter.
 """
 
 from __future__ import annotations
@@ -47,18 +47,16 @@ def upsert(storage):
 
 
 def rounds(storage, act):
-    """Return what ``act`` asks of the storage, one set for each time that it waits: operation and
-    folder.
-    """
+    """Return the requests of ``act`` as operation and folder, one set per round trip."""
     before, made = storage.rounds, len(storage.made)
     act()
-    found: list[set[str]] = [set() for _ in range(storage.rounds - before)]
+    requests: list[set[str]] = [set() for _ in range(storage.rounds - before)]
     for number, operation in storage.made[made:]:
         name, _, path = operation.partition(" ")
-        found[number - before - 1].add(
+        requests[number - before - 1].add(
             f"{name} {path.removeprefix('.hoodie/.mdt/').partition('/')[0]}"
         )
-    return found
+    return requests
 
 
 LOOK = [{"list_dir .hoodie", "read log", "list_dir pending"}, {"read log"}]
@@ -74,7 +72,7 @@ PUBLISH = [{"put_if_absent .hoodie", "list .hoodie"}, {"delete pending"}]
     [(MOR, [MARKED | ATTACHED, NEW]), (COW, [MARKED | {"read city=x"}, NEW | ATTACHED])],
     ids=[MOR, COW],
 )
-def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(table_type, written):
+def test_a_small_upsert_makes_only_the_expected_requests_in_each_round_trip(table_type, written):
     storage = CountingStorage(make(MemoryStorage(), table_type, "record").storage)
     table = mdt.open(storage)
     for number in range(3):
@@ -88,7 +86,7 @@ def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(table_
     ]
 
 
-def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one():
+def test_an_upsert_into_many_file_groups_needs_as_many_round_trips_as_into_one():
     storage = CountingStorage(
         make(MemoryStorage(), MOR, "record", **{"mdt.services.auto": False}).storage
     )
@@ -102,22 +100,22 @@ def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one()
         )
 
     assert len(rounds(storage, lambda: table.upsert(wide(1)))) == 11, (
-        "new partitions, whose metadata are put beside the files"
+        "partition metadata are written at the same time as the files"
     )
     assert len(rounds(storage, lambda: table.upsert(wide(2)))) == 11
     other = CountingStorage(storage.inner)
     cold = mdt.open(other)
     cold.upsert(rows(range(1), 1, 1.0))
     assert len(rounds(other, lambda: cold.upsert(wide(3)))) == 12, (
-        "key maps that other processes wrote are read at once"
+        "key maps that other processes wrote are read at the same time"
     )
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_a_crash_while_what_is_begun_last_ends_first_leaves_all_or_nothing(table_type):
-    whole = FaultyStorage(filled(table_type, "record"), late=True)
-    upsert(whole)
-    for k in range(1, len(whole.operations) + 1):
+def test_a_crash_while_later_requests_end_first_leaves_all_or_nothing(table_type):
+    complete_run = FaultyStorage(filled(table_type, "record"), late=True)
+    upsert(complete_run)
+    for k in range(1, len(complete_run.operations) + 1):
         for mode in MODES:
             survivor = filled(table_type, "record")
             with pytest.raises(Crash):
@@ -131,10 +129,10 @@ def test_a_crash_while_what_is_begun_last_ends_first_leaves_all_or_nothing(table
             assert_clean(survivor)
 
 
-def test_a_reply_that_is_lost_while_what_is_begun_last_ends_first_is_no_lie():
-    whole = FaultyStorage(filled(MOR, "record"), late=True)
-    upsert(whole)
-    for k in range(1, len(whole.operations) + 1):
+def test_a_write_with_a_lost_reply_while_later_requests_end_first_commits_or_raises():
+    complete_run = FaultyStorage(filled(MOR, "record"), late=True)
+    upsert(complete_run)
+    for k in range(1, len(complete_run.operations) + 1):
         storage = filled(MOR, "record")
         try:
             upsert(FaultyStorage(storage, k, "lost_reply", late=True))
@@ -149,7 +147,7 @@ def test_a_reply_that_is_lost_while_what_is_begun_last_ends_first_is_no_lie():
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type):
+def test_threads_write_the_same_rows_to_a_slow_storage(table_type):
     inner = filled(table_type, "bloom")
     table = mdt.open(SlowStorage(inner, 0.05))
     table.upsert(rows(range(2, 9), 3, 3.0))
@@ -159,7 +157,7 @@ def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type
     assert_clean(inner)
 
 
-def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_than_there_are():
+def test_nested_operations_finish_although_the_number_of_threads_is_limited():
     at_once = StorageThreads()
 
     def tree(depth):
@@ -188,7 +186,7 @@ def test_an_operation_runs_once_if_no_thread_can_be_started_for_it(monkeypatch):
     assert runs == ["second", "third"]
 
 
-def test_an_error_is_raised_when_everything_else_has_ended():
+def test_an_error_is_raised_after_all_other_operations_have_ended():
     at_once, ended = StorageThreads(), []
 
     def fails():
@@ -199,7 +197,7 @@ def test_an_error_is_raised_when_everything_else_has_ended():
     assert ended == [1]
 
 
-def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_and_more_pages():
+def test_opening_and_looking_up_a_key_need_few_round_trips_with_a_long_log_and_many_pages():
     inner = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 4}).storage
     table = mdt.open(inner)
     for number in range(7):
@@ -209,10 +207,10 @@ def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_an
     opened: list[mdt.Table] = []
     waited = rounds(storage, lambda: opened.append(mdt.open(storage, {"mdt.cache.bytes.max": 0})))
     assert len(waited) == 8, (
-        "hint, manifest, timeline, properties, pages, records, archive, and what the table is now"
+        "hint, manifest, timeline, properties, pages, records, archive, and the current state"
     )
     assert len(rounds(storage, lambda: opened[0].get(["k3"]))) == 6, (
-        "news, is the log the same, key maps, page map, size, rows"
+        "new commits, identity of the log, key maps, page map, size, rows"
     )
     assert len(rounds(storage, lambda: opened[0].get(["k5"]))) == 3
 
@@ -224,18 +222,20 @@ def _check_log(state):
 
 
 @pytest.mark.parametrize("name", ["state", "changes", "abort", "check"])
-def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name):
-    kept = {"mdt.metadata.compact.records": 500, "mdt.services.auto": False}
+def test_operations_on_many_records_read_several_records_per_round_trip(name):
+    options = {"mdt.metadata.compact.records": 500, "mdt.services.auto": False}
     waited = []
     for commits in (2, 34):
-        inner = make(MemoryStorage(), MOR, "record", **kept).storage
+        inner = make(MemoryStorage(), MOR, "record", **options).storage
         table = mdt.open(inner)
         for _ in range(commits):
             table.create_index("bitmap(fare)")
             table.drop_index("bitmap(fare)")
         storage = CountingStorage(inner)
         fresh = mdt.open(storage)
-        fresh._metadata._records = Recent(0)  # a table with more of them than it keeps in memory
+        fresh._metadata._records = Recent(
+            0
+        )  # as if the table had more records than fit into memory
         act = {
             "state": lambda t=fresh: t.snapshot(t.snapshot().seq - 1),
             "changes": lambda t=fresh: t.changes(since=0).to_arrow(),
@@ -243,38 +243,44 @@ def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name):
             "check": lambda t=fresh: _check_log(TableState(t.metadata, t.snapshot())),
         }[name]
         waited.append(len(rounds(storage, act)))
-    assert waited[1] - waited[0] < 64 // 3, f"64 records more, and it waited {waited} times"
+    assert waited[1] - waited[0] < 64 // 3, (
+        f"round trips without and with 64 more records: {waited}"
+    )
 
 
-def _lived_in(commits, **more):
-    """Return a table with as many small files as commits, all of them live, in a partition each."""
+def _storage_with_files(commits, **options):
+    """Return the storage of a table with as many small files as commits, all of them live, each in
+    its own partition.
+    """
     storage = MemoryStorage()
-    table = make(storage, MOR, "record", **{"mdt.services.auto": False, **more})
+    table = make(storage, MOR, "record", **{"mdt.services.auto": False, **options})
     for n in range(commits):
-        some = rows(range(5 * n, 5 * n + 5), 1, 1.0)
+        new_rows = rows(range(5 * n, 5 * n + 5), 1, 1.0)
         table.bulk_insert(
-            some.set_column(some.column_names.index("city"), "city", pa.array([f"c{n}"] * 5))
+            new_rows.set_column(
+                new_rows.column_names.index("city"), "city", pa.array([f"c{n}"] * 5)
+            )
         )
     return storage
 
 
 @pytest.mark.parametrize("name", ["scan", "changes", "get"])
-def test_page_maps_of_many_files_are_read_at_once(name):
-    storage = CountingStorage(_lived_in(12))
+def test_page_maps_of_many_files_are_read_in_one_round_trip(name):
+    storage = CountingStorage(_storage_with_files(12))
     table = mdt.open(storage)
     act = {
         "scan": lambda: table.scan("fare >= 0").to_arrow(),
         "changes": lambda: table.changes(since=0).to_arrow(),
         "get": lambda: table.get([f"k{n}" for n in range(0, 60, 5)]),
     }[name]
-    found: list[Any] = []
-    waited = rounds(storage, lambda: found.append(act()))
-    assert len(found[0]) == (12 if name == "get" else 60)
-    maps = sum("read attachments" in one for one in waited)
+    results: list[Any] = []
+    waited = rounds(storage, lambda: results.append(act()))
+    assert len(results[0]) == (12 if name == "get" else 60)
+    maps = sum("read attachments" in requests for requests in waited)
     assert maps == (2 if name == "get" else 1), "key maps are read before page maps"
 
 
-def test_archiving_deletes_from_the_log_while_it_deletes_from_the_timeline():
+def test_archiving_deletes_from_the_log_and_the_timeline_at_the_same_time():
     table = make(
         MemoryStorage(),
         MOR,
@@ -284,28 +290,34 @@ def test_archiving_deletes_from_the_log_while_it_deletes_from_the_timeline():
     for n in range(80):
         table.upsert(rows(range(3), n, 1.0))
     storage = CountingStorage(table.storage)
-    found = rounds(storage, lambda: mdt.open(storage).clean(retain_commits=1))
-    assert found.count({"delete log", "delete .hoodie"}) > 10 and {"delete log"} not in found
+    requests = rounds(storage, lambda: mdt.open(storage).clean(retain_commits=1))
+    assert requests.count({"delete log", "delete .hoodie"}) > 10 and {"delete log"} not in requests
     assert_clean(table.storage)
 
 
-def test_what_many_leases_and_partitions_tell_is_asked_at_once():
-    inner = _lived_in(12)
+def test_leases_and_listings_of_many_partitions_are_read_at_the_same_time():
+    inner = _storage_with_files(12)
     storage = CountingStorage(inner)
     with ExitStack() as stack:
         for _ in range(12):
             stack.enter_context(mdt.open(inner).leased(600))
-        found = rounds(storage, lambda: mdt.open(storage).clean(retain_commits=1))
-        assert sum("read leases" in one for one in found) == 2, "before the plan and the commit"
-    found = rounds(storage, lambda: mdt.open(storage).cluster(["fare"]))
-    listed = [one for one in found if any("list_dir city=" in operation for operation in one)]
-    assert [len(one) for one in listed] == [12], (
-        "of a clustering that gains nothing, whose files are looked for"
+        rounds_of_requests = rounds(storage, lambda: mdt.open(storage).clean(retain_commits=1))
+        assert sum("read leases" in requests for requests in rounds_of_requests) == 2, (
+            "before the plan and the commit"
+        )
+    rounds_of_requests = rounds(storage, lambda: mdt.open(storage).cluster(["fare"]))
+    listings = [
+        requests
+        for requests in rounds_of_requests
+        if any("list_dir city=" in operation for operation in requests)
+    ]
+    assert [len(requests) for requests in listings] == [12], (
+        "a clustering that changes nothing lists the folders of its files"
     )
 
 
 def cost_of_an_upsert(version, **options):
-    """Return the requests of an upsert with a new key, and how often it waits."""
+    """Return the number of requests and the number of round trips of an upsert with a new key."""
     storage = CountingStorage(MemoryStorage())
     schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
     own = {"mdt.table.version": version, "mdt.services.auto": False, **options}
@@ -316,9 +328,9 @@ def cost_of_an_upsert(version, **options):
     return len(storage.made) - before[0], storage.rounds - before[1]
 
 
-def test_a_commit_reads_keys_and_values_of_many_files_at_once_for_hudis_indexes():
-    """It waits once for the keys of new files and the values of changed rows, and for the state of
-    the metadata table.
+def test_a_commit_reads_keys_and_values_for_hudis_indexes_in_one_round_trip():
+    """One round trip reads the keys of new files, the values of changed rows, and the state of the
+    metadata table.
     """
 
     def waits(files, **options):
@@ -345,7 +357,9 @@ def test_a_commit_reads_keys_and_values_of_many_files_at_once_for_hudis_indexes(
     ("partitions", "requests", "waits"),
     [((), 6, 3), (("column.stats",), 8, 3), (("column.stats", "record.index"), 10, 3)],
 )
-def test_a_commit_waits_little_for_hudis_metadata_table(partitions, requests, waits, version):
+def test_a_commit_needs_three_round_trips_for_hudis_metadata_table(
+    partitions, requests, waits, version
+):
     """It reads, puts log files and pending instants, and the completed instant. For the record
     index it also reads the new keys, at the same time as the state of the metadata table.
     """

@@ -1,4 +1,4 @@
-"""Hudi's metadata table of a table that its writers share: each commit of ours goes on with it, and
+"""Hudi's metadata table of a table that Hudi's writers share: commits of mdt maintain it, and
 readers find the files, the bounds and the keys of the table in it.
 """
 
@@ -54,26 +54,28 @@ def shared(version, table_type="MERGE_ON_READ", **adoption):
     storage = MemoryStorage()
     theirs = other_table(storage, table_type, version, scope="table", options=OPTIONS)
     theirs.upsert(batch(list(range(10)), 1))
-    assert named(storage) == ALL
+    assert active_partitions(storage) == ALL
     mdt.adopt(storage, scope="table", **adoption)
     return storage
 
 
-def named(storage):
+def active_partitions(storage):
     """Return the partitions that the properties name."""
     return partitions_in(read_properties(storage))
 
 
 def problems(storage):
-    """Return what a reader without our metadata finds wrong: it compares the files, the bounds of
-    columns, and the keys with the rows.
+    """Return the problems that a reader without mdt's metadata reports: it compares the files, the
+    bounds of columns, and the keys with the rows.
     """
     return mdt.open(HiddenMetadata(storage)).check().problems
 
 
 @versions
 @kinds
-def test_it_has_the_files_and_the_keys_after_each_commit_of_two_writers(version, table_type):
+def test_the_metadata_table_has_the_files_and_keys_after_each_commit_of_two_writers(
+    version, table_type
+):
     storage = shared(version, table_type)
     draw, t = random.Random(version), mdt.open(storage)
     for turn in range(24):
@@ -91,7 +93,7 @@ def test_it_has_the_files_and_the_keys_after_each_commit_of_two_writers(version,
         if table_type == "MERGE_ON_READ":
             steps.append(t.compact)
         draw.choice(steps)()
-        assert named(storage) >= {"files", "record_index"}
+        assert active_partitions(storage) >= {"files", "record_index"}
         assert problems(storage) == (), turn
         if draw.random() < 0.4:
             mdt.open(OtherWriter(storage)).upsert(batch(ids, 100 + turn, city))
@@ -102,7 +104,7 @@ def test_it_has_the_files_and_the_keys_after_each_commit_of_two_writers(version,
 
 @versions
 def test_a_commit_is_announced_before_its_log_files(version):
-    """Hudi's next writer then rolls back what a dead writer of ours has put."""
+    """Hudi's next writer can then roll back the log files of a crashed mdt writer."""
     storage = CountingStorage(shared(version))
     t = mdt.open(storage)
     made = len(storage.made)
@@ -112,13 +114,13 @@ def test_a_commit_is_announced_before_its_log_files(version):
     assert requested.endswith(".requested") and inflight.endswith(".inflight")
     assert len(logs) > 2 and all(".log." in name for name in logs) and done.endswith("commit")
     content = storage.read(inflight)
-    named = {name.rpartition("/.")[2].partition("_")[0] for name in logs if version == 6}
+    file_ids = {name.rpartition("/.")[2].partition("_")[0] for name in logs if version == 6}
     stats = json.loads(content or b'{"partitionToWriteStats": {}}')["partitionToWriteStats"]
-    assert {stat["fileId"] for stat_list in stats.values() for stat in stat_list} == named
+    assert {stat["fileId"] for stat_list in stats.values() for stat in stat_list} == file_ids
 
 
 @versions
-def test_a_commit_waits_as_often_for_new_keys_in_many_partitions_as_in_one(version):
+def test_new_keys_in_many_partitions_need_as_many_round_trips_as_in_one(version):
     """It looks for older commits, reads both properties and both timelines, lists the files, reads
     the schema of a base file and the keys, and puts log files and instants.
     """
@@ -145,22 +147,24 @@ def test_new_keys_go_to_the_file_groups_of_their_hashes(version):
     t = mdt.open(storage)
     t.upsert(batch(list(range(5, 500)), 7))
     t.delete_where("id < 20")
-    found = load_key_indexes(storage).records("record_index")
-    assert sorted(found["key"].to_pylist()) == sorted(map(str, range(20, 500)))
+    records = load_key_indexes(storage).records("record_index")
+    assert sorted(records["key"].to_pylist()) == sorted(map(str, range(20, 500)))
     assert problems(storage) == ()
 
 
 @versions
 @kinds
-def test_a_crash_at_any_change_leaves_it_right_after_the_next_write_of_either(version, table_type):
-    storage, fail_at, died = shared(version, table_type), 0, True
+def test_the_next_write_after_a_crash_at_any_change_leaves_a_correct_metadata_table(
+    version, table_type
+):
+    storage, fail_at, crashed = shared(version, table_type), 0, True
     mdt.open(storage).upsert(batch([1, 70], 3))
-    while died:
+    while crashed:
         fail_at += 1
         copy = storage.copy()
         try:
             mdt.open(FaultyStorage(copy, fail_at, "before")).upsert(batch([2, 80], 5))
-            died = False
+            crashed = False
         except Crash:
             pass
         for is_ours in (True, False):
@@ -172,13 +176,15 @@ def test_a_crash_at_any_change_leaves_it_right_after_the_next_write_of_either(ve
 
 
 def pend(storage, version):
-    """Leave something pending, as a dead writer of Hudi does."""
+    """Leave a pending compaction, as a crashed writer of Hudi does."""
     instant = Instant("20990101000000000", "compaction", REQUESTED)
     storage.create(LAYOUTS[version].path_of(instant), b"")
 
 
 def forget(storage, version):
-    """Remove the last commit from the metadata table, as a writer that does not know it."""
+    """Remove the last commit from the metadata table, as if its writer did not know the metadata
+    table.
+    """
     folder = LAYOUTS[version].timeline
     paths = [info.path for info in storage.list_dir(folder)]
     storage.delete(max(path for path in paths if path.endswith("deltacommit")))
@@ -195,7 +201,7 @@ def lose_listing(storage, version):
 
 
 def add_file_groups(storage, version):
-    """Add a file group with a name of its own to a partition."""
+    """Add a file group with an unexpected name to a partition."""
     name = "other-0000-0_0-1-0_00000000000000001.hfile"
     storage.create(f"{FOLDER}/column_stats/{name}", b"")
 
@@ -235,59 +241,65 @@ SPOILS = (
 
 @versions
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_one_that_commits_cannot_go_on_with_is_removed(version, spoil, caplog):
+def test_a_metadata_table_that_commits_cannot_maintain_is_removed(version, spoil, caplog):
     storage = shared(version)
     t = mdt.open(storage)
     t.upsert(batch([1], 3))
     spoil(storage, version)
     t.upsert(batch([2, 60], 4))
-    assert named(storage) == set() and not storage.list(FOLDER)
+    assert active_partitions(storage) == set() and not storage.list(FOLDER)
     assert "cannot keep Hudi's metadata table" in caplog.text
     assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
 
 
-def test_one_with_the_largest_number_of_a_log_file_is_removed():
+def test_a_metadata_table_with_the_largest_log_file_number_is_removed():
     storage = shared(6)
     paths = [info.path for info in storage.list_dir(f"{FOLDER}/files")]
     last = max(path for path in paths if ".log." in path)
     head, number, _ = last.rpartition(".log.")
     storage.create(f"{head}{number}999999999_0-9-0", storage.read(last))
     mdt.open(storage).upsert(batch([2, 60], 4))
-    assert named(storage) == set() and problems(storage) == ()
+    assert active_partitions(storage) == set() and problems(storage) == ()
 
 
 @versions
-def test_it_is_removed_after_many_commits_without_a_writer_of_hudi(version, monkeypatch, caplog):
+def test_the_metadata_table_is_removed_after_many_commits_without_a_hudi_writer(
+    version, monkeypatch, caplog
+):
     storage = shared(version)
     monkeypatch.setattr(shared_metadata, "_LOGS_MAX", 6)
     t = mdt.open(storage)
     for turn in range(4):
         t.upsert(batch([turn], 3))
-    assert named(storage) == ALL
+    assert active_partitions(storage) == ALL
     for turn in range(4):
         t.upsert(batch([turn], 4))
-    assert named(storage) == set() and "no writer of Hudi has compacted it" in caplog.text
+    assert (
+        active_partitions(storage) == set() and "no writer of Hudi has compacted it" in caplog.text
+    )
 
 
 @versions
 @pytest.mark.parametrize("shift", [0, 3_600_000])
-def test_one_with_a_record_index_of_another_time_zone_is_removed(version, shift, monkeypatch):
+def test_a_metadata_table_with_a_record_index_in_another_time_zone_is_removed(
+    version, shift, monkeypatch
+):
     storage = shared(version)
     stored = read_properties(storage)
     assert stored.pop("hoodie.table.timeline.timezone") == "UTC"
     replace_properties(Metadata(storage), stored)
     sampled = shared_metadata.sampled_times
     monkeypatch.setattr(
-        shared_metadata, "sampled_times", lambda *given: pc.add(sampled(*given), shift)
+        shared_metadata, "sampled_times", lambda *arguments: pc.add(sampled(*arguments), shift)
     )
     mdt.open(storage).upsert(batch([3, 61], 4))
     # an instant of the index shows that it is UTC
-    assert named(storage) == (set() if shift else ALL)
+    assert active_partitions(storage) == (set() if shift else ALL)
     assert read_properties(storage)["hoodie.table.timeline.timezone"] == "UTC"
 
 
 @versions
-def test_a_table_whose_writer_has_removed_it_has_none(version, caplog):
+def test_commits_do_not_warn_if_the_other_writer_has_removed_the_metadata_table(version, caplog):
     storage = shared(version)
     storage.delete_many([info.path for info in storage.list(FOLDER)])
     replace_properties(Metadata(storage), {**read_properties(storage), PARTITIONS: ""})
@@ -296,7 +308,7 @@ def test_a_table_whose_writer_has_removed_it_has_none(version, caplog):
     assert "metadata table" not in caplog.text and t.check().ok
 
 
-def test_one_with_names_that_no_folder_can_have_is_removed(tmp_path):
+def test_a_metadata_table_with_partition_names_that_no_folder_can_have_is_removed(tmp_path):
     storage = shared(9)
     local = LocalStorage(str(tmp_path / "table"))
     for info in storage.list(""):
@@ -304,7 +316,7 @@ def test_one_with_names_that_no_folder_can_have_is_removed(tmp_path):
     names = f"column_stats,files,record_index,{'漢' * 100},../a,hoodie.properties"
     replace_properties(Metadata(local), {**read_properties(local), PARTITIONS: names})
     mdt.open(local).upsert(batch([3, 61], 4))
-    assert named(local) == set() and problems(local) == ()
+    assert active_partitions(local) == set() and problems(local) == ()
 
 
 @pytest.mark.parametrize(
@@ -320,7 +332,7 @@ def test_bounds_of_partitions_of_hudis_own_table_contain_our_rows(name, tmp_path
     amount = row.schema.field("amount")
     highest = pa.array([Decimal("99999.99")], amount.type)
     t.upsert(row.set_column(row.schema.get_field_index("amount"), amount, highest))
-    assert named(storage) >= {"files", "column_stats", "partition_stats"}
+    assert active_partitions(storage) >= {"files", "column_stats", "partition_stats"}
     assert problems(storage) == ()
     by_hudi_rs = pa.Table.from_batches(map(pa.record_batch, HudiTable(str(path)).read()))
     assert bag(by_hudi_rs.select(t.schema.names)) == rows_of(t)
@@ -328,14 +340,14 @@ def test_bounds_of_partitions_of_hudis_own_table_contain_our_rows(name, tmp_path
 
 
 @versions
-def test_check_reports_what_the_listing_lacks_and_repair_removes_it(version):
+def test_check_reports_instants_that_the_listing_lacks_and_repair_removes_it(version):
     storage = shared(version)
     t = mdt.open(storage)
     t.upsert(batch([1, 71], 3))
     forget(storage, version)
     [problem] = mdt.open(storage).check().problems
     assert "lacks instants" in problem.text
-    assert mdt.repair(storage).ok and named(storage) == set()
+    assert mdt.repair(storage).ok and active_partitions(storage) == set()
     assert mdt.open(storage).check().ok
 
 
@@ -357,7 +369,7 @@ def test_check_reports_keys_that_indexes_of_hudi_lack_and_repair_removes_them(ki
     lacking, unknown = mdt.open(path).check().problems
     assert repr(key) in lacking.text and "'never'" in unknown.text
     assert {lacking.path, unknown.path} == {f"{FOLDER}/record_index"}
-    assert mdt.repair(path).ok and named(LocalStorage(str(path))) == set()
+    assert mdt.repair(path).ok and active_partitions(LocalStorage(str(path))) == set()
     assert mdt.open(path).check().ok
 
 
@@ -406,7 +418,7 @@ def test_secondary_indexes_of_hudis_own_table_have_the_values_of_our_rows(name, 
         if name.startswith("mor"):
             steps.append(t.compact)
         draw.choice(steps)()
-        assert named(storage) >= SECONDARY, turn
+        assert active_partitions(storage) >= SECONDARY, turn
         assert problems(storage) == () and t.check().ok, turn
     ours = bag(t.scan().to_arrow())
     theirs = mdt.open(HiddenMetadata(storage))
@@ -441,7 +453,7 @@ def test_a_secondary_index_without_a_version_is_distributed_by_its_keys(tmp_path
         lambda definition: definition.update(sourceFields=["txn_metadata.merchant"]),
     ],
 )
-def test_a_table_with_a_secondary_index_of_another_form_loses_its_metadata_table(change, tmp_path):
+def test_a_metadata_table_with_a_secondary_index_of_an_unknown_form_is_removed(change, tmp_path):
     path = fixture("cow_v9_txns_nonpart_meta", tmp_path)
     set_instants_in_utc(path)
     file = path / ".hoodie/.index_defs/index.json"
@@ -452,16 +464,16 @@ def test_a_table_with_a_secondary_index_of_another_form_loses_its_metadata_table
     assert lost == ("secondary_index_merchant_idx",)
     t = mdt.adopt(path)
     t.upsert(t.scan(limit=1).to_arrow())
-    assert named(LocalStorage(str(path))) == set()
+    assert active_partitions(LocalStorage(str(path))) == set()
 
 
 @pytest.mark.parametrize("name", ["cow_v9_txns_simple_meta", "mor_avro_v9_txns_simple_meta"])
-def test_a_record_index_of_each_partition_has_our_keys_in_new_partitions_too(name, tmp_path):
+def test_a_partitioned_record_index_has_our_keys_in_new_partitions_too(name, tmp_path):
     path, draw = fixture(name, tmp_path), random.Random(name)
     set_instants_in_utc(path)
     index_files.part_record_index(path)
     storage = LocalStorage(str(path))
-    kept = named(storage) - SECONDARY
+    kept = active_partitions(storage) - SECONDARY
     stored = read_properties(storage) | {PARTITIONS: ",".join(sorted(kept))}
     storage.replace(paths.PROPERTIES, properties.encode(stored))
     definitions = path / ".hoodie/.index_defs/index.json"
@@ -476,7 +488,7 @@ def test_a_record_index_of_each_partition_has_our_keys_in_new_partitions_too(nam
         rows = changed(rows, draw, region=regions, txn_ts=[10**15 + turn])
         where = f"txn_id = '{rows['txn_id'][0]}'"
         draw.choice([partial(t.upsert, rows)] * 4 + [partial(t.delete_where, where)])()
-        assert named(storage) == kept, turn
+        assert active_partitions(storage) == kept, turn
         assert problems(storage) == () and t.check().ok, turn
     theirs = mdt.open(HiddenMetadata(storage))
     rows = theirs.scan(columns=[*t.schema.names, "_hoodie_record_key"]).to_arrow()
@@ -493,7 +505,9 @@ def test_a_record_index_of_each_partition_has_our_keys_in_new_partitions_too(nam
 @pytest.mark.parametrize(
     ("scope", "lost"), [("table", ()), ("partition", tuple(sorted(SECONDARY)))]
 )
-def test_secondary_indexes_beside_keys_of_each_partition_are_not_kept(scope, lost, tmp_path):
+def test_secondary_indexes_are_not_kept_if_keys_are_unique_per_partition_only(
+    scope, lost, tmp_path
+):
     path = fixture("cow_v9_txns_simple_meta", tmp_path)
     set_instants_in_utc(path)
     index_files.part_record_index(path)
@@ -502,12 +516,12 @@ def test_secondary_indexes_beside_keys_of_each_partition_are_not_kept(scope, los
     rows = t.scan(limit=1).to_arrow()
     place = rows.schema.get_field_index("region")
     t.upsert(rows.set_column(place, rows.schema.field(place), [pa.array(["elsewhere"])]))
-    assert bool(named(LocalStorage(str(path))) & SECONDARY) == (not lost)
+    assert bool(active_partitions(LocalStorage(str(path))) & SECONDARY) == (not lost)
     assert problems(LocalStorage(str(path))) == () and t.check().ok
 
 
-class DyingAtTheEnd(FaultyStorage):
-    """Dies before the completed instant of the table."""
+class CrashingAtTheEnd(FaultyStorage):
+    """Crashes before it writes the completed instant of the table."""
 
     def put_if_absent(self, path, data):
         if path.endswith(".deltacommit") and FOLDER not in path:
@@ -516,17 +530,17 @@ class DyingAtTheEnd(FaultyStorage):
         return super().put_if_absent(path, data)
 
 
-def test_one_that_has_an_overtaken_commit_is_removed():
+def test_a_metadata_table_with_an_overtaken_commit_is_removed():
     lock = {"mdt.lock.provider": "file_system", "mdt.services.auto": False}
     storage = shared(6, options=lock)
     with pytest.raises(Crash):
-        mdt.open(DyingAtTheEnd(storage)).upsert(batch([1], 5))
+        mdt.open(CrashingAtTheEnd(storage)).upsert(batch([1], 5))
     storage.delete(paths.HUDI_LOCK)
     overtaking = mdt.open(OtherWriter(storage))
     overtaking.metadata.watch._begun = ()
     overtaking.upsert(batch([1, 2], 7))
-    assert named(storage)
+    assert active_partitions(storage)
     ours = mdt.open(storage)
     ours.refresh()
-    assert named(storage) == set()
+    assert active_partitions(storage) == set()
     assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours) and ours.check().ok

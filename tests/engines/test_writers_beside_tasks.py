@@ -3,7 +3,7 @@ as in process.
 """
 
 import pytest
-from merges import NEW_ALL, merged, said
+from merges import NEW_ALL, merged, with_clauses
 from pooled import EVERY_KIND, ThreadTable
 from worlds import COW, MOR, assert_clean, filled, make, meanwhile, objects_of, ours, rows, theirs
 
@@ -89,7 +89,7 @@ def test_a_write_tries_again_after_others_change_what_it_has_read(
 @EVERY_KIND
 def test_a_merge_raises_conflict_if_the_table_is_altered_meanwhile(kind):
     storage = started()
-    prepared = said(kind(storage).merge(rows([0, 21], 3, 3.0)), [ADDED])
+    prepared = with_clauses(kind(storage).merge(rows([0, 21], 3, 3.0)), [ADDED])
     other = mdt.open(storage)
     with (
         pytest.raises(Conflict, match="altered"),

@@ -26,8 +26,8 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    with azure.emulator(tmp_path_factory.mktemp("azure"), INSTALLED) as found:
-        yield found
+    with azure.emulator(tmp_path_factory.mktemp("azure"), INSTALLED) as url:
+        yield url
 
 
 @pytest.fixture
@@ -53,12 +53,12 @@ def trips(ids, ts, fare):
     return pa.table(columns, schema=SCHEMA)
 
 
-def create(url, given, **more):
-    settings = {"key": ["id"], "partition_by": ["city"], "ordering": "ts"} | more
+def create(url, given, **options):
+    settings = {"key": ["id"], "partition_by": ["city"], "ordering": "ts"} | options
     return mdt.create(url, SCHEMA, storage_options=given, **settings)
 
 
-def test_writers_that_name_the_table_by_other_schemes_write_one_table(url, given):
+def test_writers_with_different_url_schemes_write_the_same_table(url, given):
     create(url, given, formats=["hudi", "iceberg"])
     container, _, path = url.removeprefix("az://").partition("/")
     host = f"{container}@{azure.ACCOUNT}.dfs.core.windows.net"
@@ -69,7 +69,7 @@ def test_writers_that_name_the_table_by_other_schemes_write_one_table(url, given
 
 
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_a_table_lives_on_azure(url, given, kind):
+def test_writes_reads_and_services_work_on_azure(url, given, kind):
     t = create(url, given, table_type=kind, indexes=["bitmap(city)"], formats=["hudi", "delta"])
     t.bulk_insert(trips(range(100), 1, 1.0))
     t.upsert(trips(range(50, 150), 2, 2.0))
@@ -77,14 +77,14 @@ def test_a_table_lives_on_azure(url, given, kind):
     t.compact()
     t.upsert(trips(range(140, 160), 3, 3.0))
     t.clean(retain_commits=1)
-    again = mdt.open(url, storage_options=given)
+    reopened = mdt.open(url, storage_options=given)
     expected = [trips(range(10, 50), 1, 1.0), trips(range(50, 140), 2, 2.0)]
     expected = pa.concat_tables([*expected, trips(range(140, 160), 3, 3.0)])
-    assert bag(again.scan().to_arrow()) == bag(expected)
-    assert again.scan("city = 'Oslo' and fare = 2").count() == 45
-    assert again.get({"id": 151, "city": CITIES[1]})["fare"] == 3.0
-    assert again.check().ok
-    assert again.formats()["behind"].to_pylist() == [0, 0]
+    assert bag(reopened.scan().to_arrow()) == bag(expected)
+    assert reopened.scan("city = 'Oslo' and fare = 2").count() == 45
+    assert reopened.get({"id": 151, "city": CITIES[1]})["fare"] == 3.0
+    assert reopened.check().ok
+    assert reopened.formats()["behind"].to_pylist() == [0, 0]
 
 
 def test_the_storage_fulfils_its_contract(url, given):
@@ -105,8 +105,8 @@ def test_the_storage_fulfils_its_contract(url, given):
     names = [f"many/{number:03} é%" for number in range(150)]
     storage.together(*(partial(storage.put_if_absent, name, b"x") for name in names))
     assert [info.path for info in storage.list_dir("many")] == names
-    found = storage.list_dir("many", after=names[20], before=names[23])
-    assert [info.path for info in found] == names[21:23]
+    infos = storage.list_dir("many", after=names[20], before=names[23])
+    assert [info.path for info in infos] == names[21:23]
     assert storage.children("") == [".hoodie", "a", "large", "many"]
     storage.delete_many([*names[:100], "many/none"])
     assert [info.path for info in storage.list("many")] == names[100:]
@@ -139,6 +139,6 @@ def test_concurrent_writers_all_commit(url, given, lock):
     assert t.check().ok
 
 
-def test_a_missing_container_is_named(address, given):
+def test_a_missing_container_is_named_in_the_error(address, given):
     with pytest.raises(mdt.Invalid, match="no bucket 'nowhere'"):
         mdt.open("az://nowhere/t", storage_options=given)

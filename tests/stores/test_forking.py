@@ -1,4 +1,4 @@
-"""Forked children find the locks of this process free, whatever its threads do."""
+"""The locks of this process are free in forked children, whatever its threads do."""
 
 import os
 import subprocess
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def printed(code, *arguments, **environment):
-    """Run ``code`` in a process of its own, and return what it prints."""
+def output_of(code, *arguments, **environment):
+    """Run ``code`` in a separate process and return its output."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     env = {**os.environ, **environment}
-    done = subprocess.run(
+    process = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, timeout=120, env=env
     )
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 _FORKS = """
@@ -59,10 +59,10 @@ print(codes, mdt.open(sys.argv[1]).scan().count())
 """
 
 
-def test_a_child_that_is_forked_while_a_thread_uses_a_cache_reads_and_writes(
+def test_a_child_forked_while_a_thread_uses_a_cache_can_read_and_write(
     tmp_path,
 ):
-    assert printed(_FORKS, tmp_path / "t") == "[0, 0, 0, 0, 0] 7"
+    assert output_of(_FORKS, tmp_path / "t") == "[0, 0, 0, 0, 0] 7"
 
 
 _WRITER = """
@@ -88,8 +88,8 @@ print(told, given.result().inserted, table.scan().to_arrow().to_pylist())
 """
 
 
-def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_path):
-    assert printed(_WRITER, tmp_path / "t") == "3 1 [{'id': 'a'}]"
+def test_a_writer_refuses_rows_in_a_forked_child(tmp_path):
+    assert output_of(_WRITER, tmp_path / "t") == "3 1 [{'id': 'a'}]"
 
 
 _HELD = """
@@ -124,8 +124,8 @@ print(told)
 """
 
 
-def test_a_child_that_is_forked_while_a_thread_computes_what_is_kept_computes_it_itself():
-    assert printed(_HELD) == "0"
+def test_a_child_forked_while_a_thread_computes_a_cached_property_computes_it_itself():
+    assert output_of(_HELD) == "0"
 
 
 _IMPORTS = """
@@ -147,7 +147,7 @@ thread.join()
 """
 
 
-def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(
+def test_a_child_forked_while_a_thread_imports_an_mdt_module_can_import_it(
     tmp_path,
 ):
     late = (
@@ -155,7 +155,7 @@ def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(
         f" time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1)\nthere = True\n"
     )
     (tmp_path / "slow_module.py").write_text(late)
-    assert printed(_IMPORTS, tmp_path) == "0"
+    assert output_of(_IMPORTS, tmp_path) == "0"
 
 
 _FAR = """
@@ -184,13 +184,13 @@ print(told, table.scan().count())
 """
 
 
-def test_a_child_that_is_forked_after_a_store_was_used_is_refused_and_does_not_hang():
+def test_a_child_forked_after_an_object_store_was_used_is_refused_and_does_not_hang():
     with s3.mock_server() as endpoint:
         environment = {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
-        assert printed(_FAR, "forked", **environment) == "[0, 7, 7, 7] 1"
+        assert output_of(_FAR, "forked", **environment) == "[0, 7, 7, 7] 1"
 
 
-def test_an_interrupt_leaves_no_lock_locked():
+def test_an_interrupt_during_acquisition_leaves_the_lock_free():
     lock = OwnLock()
 
     def interrupt(frame, event, function):

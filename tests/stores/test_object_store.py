@@ -1,4 +1,6 @@
-"""Files on an object store, which is far: they are packed more tightly than on a disk."""
+"""Files on an object store are compressed more strongly than files on a disk, because requests take
+long.
+"""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +34,7 @@ def codecs(t, storage):
         (False, {}, "LZ4"),
     ],
 )
-def test_objects_are_written_with_zstd_unless_the_table_says_otherwise(
+def test_objects_are_written_with_zstd_unless_the_options_name_another_codec(
     is_remote, options, expected
 ):
     storage = ObjectStorage("memory:///t", MemoryStore()) if is_remote else MemoryStorage()
@@ -44,5 +46,8 @@ def test_objects_are_written_with_zstd_unless_the_table_says_otherwise(
             schema=SCHEMA,
         )
     )
-    found = codecs(mdt.open(storage), storage)
-    assert expected in found and found <= {expected, "SNAPPY"}  # which columns of few values keep
+    used_codecs = codecs(mdt.open(storage), storage)
+    assert expected in used_codecs and used_codecs <= {
+        expected,
+        "SNAPPY",
+    }  # SNAPPY for columns with few distinct values

@@ -1,4 +1,6 @@
-"""Directories for stores of ours are private and marked; those of other programs are left alone."""
+"""The directories of mdt's own stores are private and marked. Directories of other programs are
+left alone.
+"""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -13,20 +15,20 @@ from mdt.stores.scratch import Scratch
 from mdt.stores.table_folder import open_folder
 
 
-def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again(
+def test_a_claimed_directory_is_private_and_marked_and_can_be_claimed_again(
     tmp_path,
 ):
-    where = tmp_path / "a" / "b"
+    directory = tmp_path / "a" / "b"
     for _ in range(2):
-        claim(str(where), "pages")
+        claim(str(directory), "pages")
     assert (
-        where.stat().st_mode & 0o777 == 0o700
-        and (where / MARK).read_text() == "mdt store 1: pages\n"
+        directory.stat().st_mode & 0o777 == 0o700
+        and (directory / MARK).read_text() == "mdt store 1: pages\n"
     )
 
 
 @pytest.mark.parametrize("rest", ["", "mdt st", "mdt store 1: pages"])
-def test_a_mark_that_a_dead_process_has_begun_is_completed(rest, tmp_path):
+def test_a_mark_that_a_crashed_process_wrote_in_part_is_completed(rest, tmp_path):
     (tmp_path / MARK).write_text(rest)
     (tmp_path / MARK).chmod(0o600)
     claim(str(tmp_path), "pages")
@@ -41,7 +43,7 @@ def test_a_mark_that_a_dead_process_has_begun_is_completed(rest, tmp_path):
         (MARK, "mdt store 1: pages and more\n", "not from this store"),
     ],
 )
-def test_a_directory_with_other_files_or_another_mark_is_refused_and_left_as_it_is(
+def test_a_directory_with_other_files_or_another_mark_is_refused_and_not_changed(
     name, content, message, tmp_path
 ):
     (tmp_path / name).write_text(content)
@@ -51,7 +53,7 @@ def test_a_directory_with_other_files_or_another_mark_is_refused_and_left_as_it_
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, content)]
 
 
-def test_what_others_can_reach_is_refused(tmp_path):
+def test_directories_that_other_users_can_read_and_symbolic_links_are_refused(tmp_path):
     (tmp_path / "open").mkdir(mode=0o700)
     (tmp_path / "open").chmod(0o755)
     with pytest.raises(NotOurs, match="chmod 700"):
@@ -64,7 +66,7 @@ def test_what_others_can_reach_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["symlink", "hard link", "open to all"])
-def test_a_mark_that_is_another_file_is_refused_and_not_written(how, tmp_path):
+def test_a_mark_that_is_a_link_or_writable_by_all_is_refused_and_not_written(how, tmp_path):
     (tmp_path / "other").write_text("")
     (tmp_path / "store").mkdir(mode=0o700)
     mark = tmp_path / "store" / MARK
@@ -92,7 +94,9 @@ def test_directories_of_other_users_are_refused(tmp_path, monkeypatch):
     assert not list((tmp_path / "theirs").iterdir())
 
 
-def test_without_a_home_directory_nothing_is_made_in_the_working_directory(tmp_path, monkeypatch):
+def test_without_a_home_directory_nothing_is_created_in_the_working_directory(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "relative")
@@ -100,7 +104,7 @@ def test_without_a_home_directory_nothing_is_made_in_the_working_directory(tmp_p
     assert not os.listdir()
 
 
-def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
+def test_a_tilde_in_a_path_stands_for_the_home_directory(tmp_path, monkeypatch):
     (tmp_path / "home" / "rows").mkdir(parents=True)
     (tmp_path / "work").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -113,7 +117,7 @@ def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
     assert not os.listdir()
 
 
-def test_threads_that_claim_a_directory_together_all_get_it(tmp_path):
+def test_threads_that_claim_a_directory_at_the_same_time_all_succeed(tmp_path):
     barrier = Barrier(4)
 
     def act(me):

@@ -1,4 +1,4 @@
-"""Files of which code is made are believed only where nobody but the user can have written them."""
+"""Files from which code is loaded are trusted only if nobody but the user can have written them."""
 
 import multiprocessing
 import os
@@ -15,19 +15,19 @@ FILES = OwnFiles("jars", 3)
 
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch):
-    """The user's cache directory, which nobody has made yet."""
+    """The user's cache directory, which does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def kept(root):
-    """The file that holds DATA."""
+    """The path of a stored file with DATA."""
     FILES.put(NAME, DATA)
     return root / "mdt" / "jars" / NAME
 
 
-def test_what_was_put_is_got_by_a_user_whose_umask_hides_nothing(root):
+def test_a_stored_file_is_private_and_readable_whatever_the_umask_is(root):
     before = os.umask(0)
     try:
         FILES.put(NAME, DATA)
@@ -38,11 +38,11 @@ def test_what_was_put_is_got_by_a_user_whose_umask_hides_nothing(root):
     folder = root / "mdt" / "jars"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
-    assert os.listdir(folder) == [NAME], "nothing unfinished"
+    assert os.listdir(folder) == [NAME], "an unfinished file is left"
 
 
 @pytest.mark.parametrize("given", [None, "", "relative"])
-def test_the_directory_is_found_without_the_variable(given, tmp_path, monkeypatch):
+def test_without_the_variable_the_cache_is_in_the_home_directory(given, tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     if given is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", given)
@@ -53,7 +53,9 @@ def test_the_directory_is_found_without_the_variable(given, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("place", ["/dev/null", "/nowhere/at/all"])
-def test_without_a_directory_nothing_is_kept_and_nothing_fails(place, tmp_path, monkeypatch):
+def test_if_the_directory_cannot_be_created_nothing_is_stored_and_nothing_raises(
+    place, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", place)
     FILES.put(NAME, DATA)
@@ -61,11 +63,11 @@ def test_without_a_directory_nothing_is_kept_and_nothing_fails(place, tmp_path, 
     assert not os.listdir(tmp_path)
 
 
-def failing(*args, **more):
+def failing(*args, **keywords):
     raise OSError(28, "No space left on device")
 
 
-def test_a_disk_that_cannot_be_written_is_read(kept, monkeypatch):
+def test_files_on_a_read_only_disk_can_be_read(kept, monkeypatch):
     for name in ("mkdir", "rename", "unlink", "utime"):
         monkeypatch.setattr(os, name, failing)
     assert FILES.get(NAME) == DATA
@@ -73,28 +75,28 @@ def test_a_disk_that_cannot_be_written_is_read(kept, monkeypatch):
     assert FILES.get("two.jar") is None
 
 
-def damaged(file):
+def damage(file):
     data = bytearray(file.read_bytes())
     data[500] ^= 1
     file.write_bytes(data)
 
 
-def of_another_name(file):
+def replace_by_file_of_another_name(file):
     FILES.put("two.jar", b"classes of another release")
     os.replace(file.with_name("two.jar"), file)
 
 
-def linked(file):
+def replace_by_link(file):
     os.rename(file, file.with_name("elsewhere"))
     file.symlink_to("elsewhere")
 
 
-def a_pipe(file):
+def replace_by_pipe(file):
     file.unlink()
     os.mkfifo(file, 0o600)
 
 
-def a_folder(file):
+def replace_by_folder(file):
     file.unlink()
     file.mkdir(0o700)
 
@@ -102,29 +104,27 @@ def a_folder(file):
 REPLACED = {
     "cut": lambda file: os.truncate(file, len(file.read_bytes()) - 1),
     "emptied": lambda file: file.write_bytes(b""),
-    "damaged": damaged,
-    "of another name": of_another_name,
-    "linked": linked,
-    "a pipe": a_pipe,
+    "damaged": damage,
+    "of another name": replace_by_file_of_another_name,
+    "linked": replace_by_link,
+    "a pipe": replace_by_pipe,
     "written by a group": lambda file: file.chmod(0o660),
 }
 FOLDERS = {
     "in an open folder": lambda file: file.parent.chmod(0o770),
-    "in a linked folder": lambda file: linked(file.parent),
-    "below a linked folder": lambda file: linked(file.parents[1]),
+    "in a linked folder": lambda file: replace_by_link(file.parent),
+    "below a linked folder": lambda file: replace_by_link(file.parents[1]),
 }
 OTHERS = {
     "huge": lambda file: os.truncate(file, 1 << 40),
-    "a folder": a_folder,
+    "a folder": replace_by_folder,
     "read by all": lambda file: file.chmod(0o604),
 }
 CHANGES = REPLACED | FOLDERS | OTHERS
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_not_sure_to_be_the_users_is_not_there_and_is_replaced_where_it_can_be(
-    change, kept
-):
+def test_a_file_that_others_may_have_written_is_ignored_and_replaced_if_possible(change, kept):
     assert FILES.get(NAME) == DATA
     CHANGES[change](kept)
     assert FILES.get(NAME) is None
@@ -138,15 +138,15 @@ def test_what_is_not_sure_to_be_the_users_is_not_there_and_is_replaced_where_it_
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3], ids=["file", "folder", "mdt", "root"])
-def test_what_another_user_owns_is_not_there(kept, depth, monkeypatch):
+def test_files_and_folders_of_another_user_are_ignored(kept, depth, monkeypatch):
     foreign = [kept, *kept.parents][depth].stat().st_ino
-    told = os.fstat
+    original_fstat = os.fstat
 
     def fstat(descriptor):
-        found = told(descriptor)
-        if found.st_ino != foreign:
-            return found
-        return os.stat_result([*found[:4], found.st_uid + 1, *found[5:]])
+        status = original_fstat(descriptor)
+        if status.st_ino != foreign:
+            return status
+        return os.stat_result([*status[:4], status.st_uid + 1, *status[5:]])
 
     monkeypatch.setattr(os, "fstat", fstat)
     assert FILES.get(NAME) is None
@@ -154,35 +154,37 @@ def test_what_another_user_owns_is_not_there(kept, depth, monkeypatch):
     assert (kept.parent / "two.jar").exists() == (depth == 0)
 
 
-def test_a_file_that_was_swapped_after_it_was_opened_is_not_the_one_that_is_read(kept, monkeypatch):
-    opened = os.open
+def test_replacing_the_folder_after_it_was_opened_does_not_change_the_file_that_is_read(
+    kept, monkeypatch
+):
+    original_open = os.open
 
-    def swapped(path, *args, **more):
-        descriptor = opened(path, *args, **more)
-        if path == "jars":  # the folder is open: from here on its name may lead anywhere
+    def open_and_replace_folder(path, *args, **keywords):
+        descriptor = original_open(path, *args, **keywords)
+        if path == "jars":  # the folder is open, so its name may lead elsewhere now
             os.rename(kept.parent, kept.parent.with_name("moved"))
             kept.parent.mkdir(0o777)
             kept.write_bytes(b"foreign")
         return descriptor
 
-    monkeypatch.setattr(os, "open", swapped)
+    monkeypatch.setattr(os, "open", open_and_replace_folder)
     assert FILES.get(NAME) == DATA
 
 
 @pytest.mark.parametrize("is_future", [False, True])
-def test_files_that_were_used_last_and_the_newest_stay(root, is_future):
+def test_the_most_recently_used_and_the_newest_files_are_kept(root, is_future):
     for number in range(3):
         FILES.put(f"{number}.jar", DATA)
         when = 1 << 40 if is_future else number
         os.utime(root / "mdt" / "jars" / f"{number}.jar", (when, when))
-    assert FILES.get("0.jar") == DATA, "now it is used"
+    assert FILES.get("0.jar") == DATA, "reading it makes it recently used"
     FILES.put("3.jar", DATA)
-    left = sorted(os.listdir(root / "mdt" / "jars"))
-    assert len(left) == 3 and "3.jar" in left
-    assert is_future or left == ["0.jar", "2.jar", "3.jar"]
+    names = sorted(os.listdir(root / "mdt" / "jars"))
+    assert len(names) == 3 and "3.jar" in names
+    assert is_future or names == ["0.jar", "2.jar", "3.jar"]
 
 
-def test_what_a_dead_process_left_goes_and_what_another_writes_stays(kept):
+def test_old_unfinished_files_are_deleted_and_recent_ones_are_kept(kept):
     for name, seconds in ((".unfinished-1", 0), (".unfinished-2", None), (".other", 0)):
         kept.with_name(name).write_bytes(b"half")
         if seconds is not None:
@@ -191,14 +193,14 @@ def test_what_a_dead_process_left_goes_and_what_another_writes_stays(kept):
     assert sorted(os.listdir(kept.parent)) == [".other", ".unfinished-2", NAME]
 
 
-def test_a_full_disk_leaves_nothing(root, monkeypatch):
+def test_a_full_disk_leaves_no_unfinished_file(root, monkeypatch):
     FILES.put("0.jar", DATA)
     monkeypatch.setattr(os, "rename", failing)
     FILES.put(NAME, DATA)
     assert os.listdir(root / "mdt" / "jars") == ["0.jar"]
 
 
-def test_what_is_too_large_is_not_kept(monkeypatch):
+def test_a_file_that_is_too_large_is_not_stored(monkeypatch):
     monkeypatch.setattr(trusted_cache, "OWN_FILE_BYTES_MAX", 100)
     FILES.put(NAME, bytes(69))
     assert FILES.get(NAME) is None
@@ -209,8 +211,8 @@ def test_what_is_too_large_is_not_kept(monkeypatch):
 def _put_and_get(number):
     for _ in range(50):
         FILES.put(NAME, DATA + bytes([number]))
-        found = FILES.get(NAME)
-        if found is None or found[:-1] != DATA:
+        data = FILES.get(NAME)
+        if data is None or data[:-1] != DATA:
             return False
     return True
 
@@ -221,7 +223,7 @@ def test_processes_write_and_read_at_the_same_time(root):
     assert os.listdir(root / "mdt" / "jars") == [NAME]
 
 
-def test_what_is_dropped_is_gone_and_may_be_put_again(kept):
+def test_a_dropped_file_is_deleted_and_can_be_stored_again(kept):
     FILES.drop(NAME)
     FILES.drop(NAME)
     assert FILES.get(NAME) is None and not kept.exists()
@@ -229,8 +231,8 @@ def test_what_is_dropped_is_gone_and_may_be_put_again(kept):
     assert FILES.get(NAME) == DATA
 
 
-def test_no_directory_is_made_in_somebody_elses_home(root, monkeypatch):
-    me = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+def test_no_directory_is_created_in_the_home_of_another_user(root, monkeypatch):
+    user_id = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user_id + 1)
     FILES.put(NAME, DATA)
     assert not root.exists()

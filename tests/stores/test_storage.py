@@ -1,4 +1,4 @@
-"""The contract of ``Storage``, for every storage; and what is special about each."""
+"""The contract of ``Storage`` for every storage, and special properties of each."""
 
 import errno
 import os
@@ -35,13 +35,13 @@ def paths(infos):
     return [info.path for info in infos]
 
 
-def test_what_was_created_is_read_back_whole_and_in_ranges(storage):
-    path, whole = "a/b=c d%2F/é.bin", b"hello big world"
+def test_a_created_object_is_read_back_whole_and_in_ranges(storage):
+    path, content = "a/b=c d%2F/é.bin", b"hello big world"
     storage.create(path, [b"hello ", pa.py_buffer(b"big "), memoryview(b"world"), b""])
-    assert storage.read(path) == whole and storage.size(path) == 15
+    assert storage.read(path) == content and storage.size(path) == 15
     for offset, length in ((6, 3), (10, None), (15, 0)):
         end = None if length is None else offset + length
-        assert storage.read(path, offset, length) == whole[offset:end]
+        assert storage.read(path, offset, length) == content[offset:end]
     assert paths(storage.list("")) == [path]
 
 
@@ -73,18 +73,20 @@ def test_put_if_absent_keeps_the_first_object(storage):
 def test_one_of_many_threads_wins_each_put(storage):
     barrier = Barrier(4)
 
-    def race(me):
+    def race(writer):
         barrier.wait()
-        return [n for n in range(20) if storage.put_if_absent(f"log/{n}", str(me).encode() * 1000)]
+        return [
+            n for n in range(20) if storage.put_if_absent(f"log/{n}", str(writer).encode() * 1000)
+        ]
 
     with ThreadPoolExecutor(4) as pool:
-        won = list(pool.map(race, range(4)))
-    assert sorted(n for numbers in won for n in numbers) == list(range(20))
-    for me, numbers in enumerate(won):
-        assert all(storage.read(f"log/{n}") == str(me).encode() * 1000 for n in numbers)
+        wins = list(pool.map(race, range(4)))
+    assert sorted(n for numbers in wins for n in numbers) == list(range(20))
+    for writer, numbers in enumerate(wins):
+        assert all(storage.read(f"log/{n}") == str(writer).encode() * 1000 for n in numbers)
 
 
-def test_creating_a_name_twice_is_our_own_mistake(storage):
+def test_creating_an_object_twice_is_an_internal_error(storage):
     storage.create("x", b"1")
     refused("already exists", storage.create, "x", b"2", kind=errors.Internal)
     assert storage.read("x") == b"1"
@@ -109,7 +111,7 @@ def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storag
     assert paths(storage.list_dir("b")) == ["b/.x.log.1_0", "b/1", "b/2"]
     assert paths(storage.list_dir("")) == ["0"]
     assert paths(storage.list_dir("b", skip={"b/1"})) == ["b/.x.log.1_0", "b/2"], (
-        "what the caller knows is left out"
+        "paths in skip are left out"
     )
     assert all(
         info.size == 3 and info.modified_us > 1_600_000_000_000_000 for info in storage.list("")
@@ -140,7 +142,7 @@ def test_open_gives_parquet_random_access(storage):
         assert file.read() == b""
 
 
-def test_clock_goes_forward_and_randomness_has_the_asked_length(storage):
+def test_the_clock_goes_forward_and_random_text_has_the_requested_length(storage):
     first = storage.now_us()
     storage.sleep(0.002)
     assert storage.now_us() - first >= 2000
@@ -170,7 +172,7 @@ def test_without_hard_links_put_if_absent_is_still_exclusive(tmp_path, monkeypat
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_a_link_whose_reply_was_lost_counts_as_ours(tmp_path, monkeypatch):
+def test_put_if_absent_succeeds_if_the_reply_to_its_hard_link_was_lost(tmp_path, monkeypatch):
     link = os.link
 
     def link_twice(source, target, **directories):
@@ -191,7 +193,7 @@ def test_a_link_whose_reply_was_lost_counts_as_ours(tmp_path, monkeypatch):
         (errno.EROFS, False),
     ],
 )
-def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(
+def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_partial_file(
     tmp_path, monkeypatch, code, retryable
 ):
     def fail(_):
@@ -235,15 +237,15 @@ def test_every_new_object_and_directory_is_flushed(tmp_path, monkeypatch):
 
 @pytest.fixture(params=["kernel", "walk"])
 def opening(request, monkeypatch):
-    """Paths opened by one call of the kernel where it has it, and part by part."""
+    """Open paths by one system call if the kernel has it, or component by component."""
     if request.param == "walk":
         monkeypatch.setattr(safe_open, "_kernel_call", lambda: None)
     return str(request.param)
 
 
 def _socket(at):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(os.path.relpath(at))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(at))
 
 
 STRANGE = {
@@ -254,12 +256,14 @@ STRANGE = {
     "a device": lambda at: at.symlink_to("/dev/zero"),
     "a socket": _socket,
 }
-"""What is no file, and stands where a file should be."""
+"""Functions that create something other than a file at a path."""
 
 
 @pytest.mark.usefixtures("opening")
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE.keys())
-def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(strange, tmp_path):
+def test_entries_other_than_files_are_neither_read_listed_written_through_nor_deleted(
+    strange, tmp_path
+):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"precious")
@@ -278,7 +282,7 @@ def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(stra
 
 
 @pytest.mark.usefixtures("opening")
-def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path):
+def test_a_symbolic_link_in_place_of_a_directory_is_not_followed(tmp_path):
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
     (outside / "deep/x").write_bytes(b"precious")
@@ -298,38 +302,38 @@ def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path):
 
 
 @pytest.mark.usefixtures("opening")
-def test_the_root_may_be_a_link_or_stand_behind_one(tmp_path):
+def test_the_root_may_be_a_symbolic_link_or_have_one_in_its_path(tmp_path):
     (tmp_path / "real/tables").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "table").symlink_to(tmp_path / "real/tables")
-    behind, is_one = LocalStorage(tmp_path / "link/tables"), LocalStorage(tmp_path / "table")
-    behind.create("a/x", b"1")
-    assert is_one.read("a/x") == b"1"
-    assert is_one.put_if_absent("a/y", b"2")
-    is_one.replace("a/x", b"3")
-    assert behind.read("a/x") == b"3"
-    with behind.open("a/y") as file:
+    through_link, at_link = LocalStorage(tmp_path / "link/tables"), LocalStorage(tmp_path / "table")
+    through_link.create("a/x", b"1")
+    assert at_link.read("a/x") == b"1"
+    assert at_link.put_if_absent("a/y", b"2")
+    at_link.replace("a/x", b"3")
+    assert through_link.read("a/x") == b"3"
+    with through_link.open("a/y") as file:
         assert file.read() == b"2"
-    is_one.delete("a/y")
-    assert paths(behind.list("")) == ["a/x"]
+    at_link.delete("a/y")
+    assert paths(through_link.list("")) == ["a/x"]
 
 
-def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(tmp_path, monkeypatch):
+def test_a_file_that_is_replaced_by_another_while_it_is_opened_is_not_read(tmp_path, monkeypatch):
     storage = LocalStorage(tmp_path / "t")
     storage.create("x", b"mine")
     (tmp_path / "other").write_bytes(b"other")
-    mapped = pa.memory_map
+    memory_map = pa.memory_map
 
-    def exchanged(name):
+    def map_after_replacing(name):
         os.unlink(name)
         os.symlink(tmp_path / "other", name)
-        return mapped(name)
+        return memory_map(name)
 
-    monkeypatch.setattr(pa, "memory_map", exchanged)
+    monkeypatch.setattr(pa, "memory_map", map_after_replacing)
     refused("replaced while", storage.open, "x", kind=errors.Corrupt)
 
 
-def test_directories_that_hold_nothing_go_and_no_object_does(storage):
+def test_drop_directories_deletes_empty_directories_before_a_name_and_no_objects(storage):
     for path in ("d/1/x", "d/2/x", "d/3/x", "d/file"):
         storage.create(path, b"1")
     storage.delete_many(["d/1/x", "d/3/x"])
@@ -338,14 +342,14 @@ def test_directories_that_hold_nothing_go_and_no_object_does(storage):
     assert paths(storage.list("")) == ["d/2/x", "d/file"]
     local = storage.local_path("d")
     assert local is None or sorted(os.listdir(local)) == ["2", "3", "file"], (
-        "the third is not before the third"
+        "only directories before 3 are deleted"
     )
     storage.create("d/1/x", b"2")
     assert storage.read("d/1/x") == b"2"
 
 
 @pytest.mark.parametrize("prefix", ["", "d/"])
-def test_a_removed_directory_is_forgotten(tmp_path, prefix):
+def test_a_dropped_directory_is_removed_from_the_known_directories(tmp_path, prefix):
     storage = LocalStorage(tmp_path)
     storage.create(f"{prefix}a/x", b"1")
     storage.delete(f"{prefix}a/x")
@@ -353,7 +357,7 @@ def test_a_removed_directory_is_forgotten(tmp_path, prefix):
     assert not (tmp_path / prefix / "a").exists() and f"{prefix}a" not in storage._directories
 
 
-def test_a_directory_that_was_removed_is_made_again(tmp_path):
+def test_a_directory_that_was_removed_is_created_again(tmp_path):
     storage = LocalStorage(tmp_path)
     storage.create("a/x", b"1")
     storage.delete("a/x")
@@ -362,14 +366,14 @@ def test_a_directory_that_was_removed_is_made_again(tmp_path):
     assert paths(storage.list("")) == ["a/y"]
 
 
-def test_memory_storage_repeats_itself_and_copies_are_independent():
-    one, two = MemoryStorage(), MemoryStorage()
-    assert [one.now_us(), one.random_hex(4)] == [two.now_us(), two.random_hex(4)]
-    one.create("x", b"1")
-    copy = one.copy()
+def test_memory_storages_are_deterministic_and_copies_are_independent():
+    first, second = MemoryStorage(), MemoryStorage()
+    assert [first.now_us(), first.random_hex(4)] == [second.now_us(), second.random_hex(4)]
+    first.create("x", b"1")
+    copy = first.copy()
     copy.replace("x", b"2")
-    assert one.read("x") == b"1"
-    assert [copy.now_us(), copy.random_hex(4)] == [one.now_us(), one.random_hex(4)]
+    assert first.read("x") == b"1"
+    assert [copy.now_us(), copy.random_hex(4)] == [first.now_us(), first.random_hex(4)]
     assert MemoryStorage(seed=1).random_hex(8) != MemoryStorage(seed=2).random_hex(8)
 
 
@@ -382,12 +386,12 @@ def changes(storage):
 
 C, P, R = {"c": b"create"}, {"p": b"put-if"}, {"r": b"replace"}
 STATES = [{}, C, C | P, C | P | R, P | R]
-"""What there is after each change."""
+"""The objects after each change."""
 
 
 @pytest.mark.parametrize("mode", ["before", "torn", "after"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_a_crash_at_the_kth_change_leaves_what_its_mode_says(mode, k):
+def test_a_crash_at_the_kth_change_leaves_the_state_that_its_mode_requires(mode, k):
     inner = MemoryStorage()
     faulty = FaultyStorage(inner, k, mode)
     with pytest.raises(Crash):
@@ -416,23 +420,23 @@ def test_library_code_cannot_swallow_a_crash():
     assert not issubclass(Crash, Exception)
 
 
-def test_a_store_that_ignores_the_condition_is_found_out(monkeypatch):
+def test_a_store_that_ignores_conditions_of_puts_is_refused(monkeypatch):
     storage = ObjectStorage("s3://bucket/table", MemoryStore())
     assert storage.conditional_put
     assert ObjectStorage("s3://bucket/table", storage._store).conditional_put
     ignorant = ObjectStorage("s3://bucket/table", MemoryStore())
     put = ignorant._put
     monkeypatch.setattr(ignorant, "_put", lambda path, data, mode: put(path, data, "overwrite"))
-    said = "overwrite each other … hint: "
-    refused(said, ignorant.require_conditional_put, kind=errors.Unsupported)
+    message = "overwrite each other … hint: "
+    refused(message, ignorant.require_conditional_put, kind=errors.Unsupported)
     assert storage.uri("a/b") == "s3a://bucket/table/a/b"
 
 
-def test_open_storage_tells_paths_from_urls(tmp_path):
-    for given in (str(tmp_path), tmp_path, tmp_path.as_uri(), f"file:{tmp_path}"):
-        opened = open_storage(given)
-        assert isinstance(opened, LocalStorage)
-        assert opened.local_path("x") == f"{tmp_path}/x"
+def test_open_storage_distinguishes_paths_from_urls(tmp_path):
+    for location in (str(tmp_path), tmp_path, tmp_path.as_uri(), f"file:{tmp_path}"):
+        storage = open_storage(location)
+        assert isinstance(storage, LocalStorage)
+        assert storage.local_path("x") == f"{tmp_path}/x"
     odd = LocalStorage(tmp_path / "a b%20#")
     assert open_storage(odd.url).local_path("") == odd.local_path("")
     assert isinstance(open_storage("memory:///"), ObjectStorage)

@@ -1,5 +1,5 @@
-"""``storage_options``: names as others take them, values that never show, and a store that is ready
-made.
+"""``storage_options``: accepted spellings of names, secrets that are never shown, and ready-made
+stores.
 """
 
 import pickle
@@ -35,15 +35,15 @@ S3_SPELLINGS = {
 
 
 @pytest.mark.parametrize("given", S3_SPELLINGS.values(), ids=S3_SPELLINGS.keys())
-def test_names_of_s3_are_taken_as_others_spell_them(given):
-    found = parse_store_options("s3", given)
+def test_options_of_s3_are_accepted_in_the_spellings_of_other_libraries(given):
+    parsed = parse_store_options("s3", given)
     expected = {**VALUES, "endpoint": VALUES["endpoint_url"]}
     del expected["endpoint_url"], expected["allow_http"]
-    assert found.config == expected
-    assert found.client["allow_http"] is True
+    assert parsed.config == expected
+    assert parsed.client["allow_http"] is True
     storage = open_storage("s3://bucket/table", storage_options=given)
     assert isinstance(storage, ObjectStorage)
-    assert storage._store.config == {**found.config, "bucket": "bucket"}
+    assert storage._store.config == {**parsed.config, "bucket": "bucket"}
     assert storage._store.client_options["allow_http"] == "true"
 
 
@@ -70,50 +70,50 @@ def test_names_of_s3_are_taken_as_others_spell_them(given):
         ),
     ],
 )
-def test_names_of_gcs_and_azure_reach_their_stores(url, given, config):
+def test_options_of_gcs_and_azure_are_passed_to_their_stores(url, given, config):
     storage = open_storage(url, storage_options=given)
     assert isinstance(storage, ObjectStorage)
     assert storage._store.config == config
 
 
-def test_every_name_that_we_take_obstore_takes_too():
-    for store, service, more in (
+def test_obstore_knows_every_option_name_that_mdt_accepts():
+    for store, service, required in (
         (S3Store, S3, {}),
         (GCSStore, GCS, {}),
         (AzureStore, AZURE, {"account_name": "me"}),
     ):
         for name in set(service.names.values()):
             try:
-                store("bucket", config={**more, name: "true"})  # type: ignore[arg-type, call-arg]
+                store("bucket", config={**required, name: "true"})  # type: ignore[arg-type, call-arg]
             except Exception as error:  # noqa: BLE001 - the value may be refused, the name may not
                 assert "UnknownConfigurationKey" not in type(error).__name__, name
 
 
-def test_durations_and_retries_have_defaults_with_a_bound():
-    found = parse_store_options(
+def test_durations_and_retries_are_parsed_and_have_limited_defaults():
+    parsed = parse_store_options(
         "s3", {"timeout": "90s", "connect_timeout": 1.5, "max_retries": 2, "retry_timeout": "2m"}
     )
-    assert found.client == {
+    assert parsed.client == {
         "timeout": timedelta(seconds=90),
         "connect_timeout": timedelta(seconds=1.5),
     }
-    assert found.retry == {"max_retries": 2, "retry_timeout": timedelta(minutes=2)}
-    usual = parse_store_options("s3", None)
-    assert usual.retry["retry_timeout"] <= timedelta(minutes=1) and usual.client[
+    assert parsed.retry == {"max_retries": 2, "retry_timeout": timedelta(minutes=2)}
+    defaults = parse_store_options("s3", None)
+    assert defaults.retry["retry_timeout"] <= timedelta(minutes=1) and defaults.client[
         "timeout"
     ] <= timedelta(minutes=5)
 
 
-def test_options_of_http_come_from_the_environment_too():
+def test_http_options_are_read_from_the_environment_too():
     environment = {
         "AWS_ALLOW_HTTP": "true",
         "AWS_TIMEOUT": "5s",
         "GOOGLE_TIMEOUT": "6s",
         "AWS_REGION": "obstore reads it",
     }
-    found = parse_store_options("s3", {"endpoint": "http://x", "timeout": "7s"}, environment)
-    assert found.client == {"allow_http": True, "timeout": timedelta(seconds=7)}
-    assert found.public == {"endpoint": "http://x", "timeout": "7s"}
+    parsed = parse_store_options("s3", {"endpoint": "http://x", "timeout": "7s"}, environment)
+    assert parsed.client == {"allow_http": True, "timeout": timedelta(seconds=7)}
+    assert parsed.public == {"endpoint": "http://x", "timeout": "7s"}
     assert parse_store_options("s3", {}, environment).client["timeout"] == timedelta(seconds=5)
     maybe = {"AWS_ALLOW_HTTP": "maybe"}
     refused("AWS_ALLOW_HTTP must be", parse_store_options, "s3", {}, maybe)
@@ -146,7 +146,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("scheme", "given", "said"), WRONG.values(), ids=WRONG.keys())
-def test_options_that_are_refused(scheme, given, said):
+def test_wrong_options_are_refused_without_showing_secrets(scheme, given, said):
     assert SECRET not in str(refused(said, parse_store_options, scheme, given))
 
 
@@ -170,7 +170,7 @@ def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path):
         ("az://b/t", {}, "Account must be specified"),
     ],
 )
-def test_what_the_store_refuses_is_invalid_and_shows_no_secret(url, given, text):
+def test_options_that_the_store_refuses_are_invalid_and_show_no_secret(url, given, text):
     error = refused(f"{text} … hint: ", open_storage, url, storage_options=given)
     assert SECRET not in "".join(traceback.format_exception(error))
 
@@ -197,15 +197,15 @@ def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url):
     ]
     for make in [*makers, *([] if url.startswith("https") else [ObjectStorage])]:
         error = refused("the URL of the table contains … hint: ", make, url)
-        whole = "".join(traceback.format_exception(error))
-        assert SECRET not in whole.replace(repr(url), "")
+        report = "".join(traceback.format_exception(error))
+        assert SECRET not in report.replace(repr(url), "")
         assert SECRET not in str(error)
 
 
-def test_the_container_before_an_account_is_no_user():
+def test_the_container_in_an_azure_url_is_not_mistaken_for_a_user():
     given = {"account_key": "a2V5"}
-    found = open_storage("abfss://box@account.dfs.core.windows.net/t", storage_options=given)
-    assert found.url == "abfss://box@account.dfs.core.windows.net/t"
+    storage = open_storage("abfss://box@account.dfs.core.windows.net/t", storage_options=given)
+    assert storage.url == "abfss://box@account.dfs.core.windows.net/t"
 
 
 @pytest.mark.parametrize(
@@ -213,21 +213,23 @@ def test_the_container_before_an_account_is_no_user():
     [f"https://me:{SECRET}@host", f"https://host?token={SECRET}", f"https://host/#{SECRET}"],
 )
 def test_secrets_in_an_endpoint_are_refused_and_not_shown(address):
-    said = "endpoint contains a user, a password or a query"
+    message = "endpoint contains a user, a password or a query"
     given = {"endpoint": address}
-    assert SECRET not in str(refused(said, open_storage, "s3://b/t", storage_options=given))
-    ready = ObjectStorage("s3://b/t", S3Store("b", endpoint=address, region="r"))
-    assert SECRET.encode() not in pickle.dumps(ready) and ready.public_options == {"region": "r"}
+    assert SECRET not in str(refused(message, open_storage, "s3://b/t", storage_options=given))
+    storage = ObjectStorage("s3://b/t", S3Store("b", endpoint=address, region="r"))
+    assert SECRET.encode() not in pickle.dumps(storage) and storage.public_options == {
+        "region": "r"
+    }
 
 
-def test_secrets_are_known_by_their_values_wherever_they_stand(
+def test_secrets_are_recognized_by_their_values_and_removed_from_texts(
     monkeypatch,
 ):
     given = {"secret_access_key": SECRET, "access_key_id": "AKIDAKID", "user_agent": SECRET}
     assert parse_store_options("s3", given).public == {}
-    found = parse_store_options("s3", {}, {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu"})
-    assert found.secrets == (SECRET,)
-    place = Place("s3://b/t", found.secrets)
+    parsed = parse_store_options("s3", {}, {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu"})
+    assert parsed.secrets == (SECRET,)
+    place = Place("s3://b/t", parsed.secrets)
     text = f"Error performing GET http://me:pw@host/b/t?X-Amz-Signature=abc with {SECRET}"
     shown = "Error performing GET http://***@host/b/t?X-Amz-Signature=*** with ***"
     assert place.without_secrets(text) == shown
@@ -248,19 +250,22 @@ def test_neither_repr_nor_pickle_shows_a_secret():
     data = pickle.dumps(storage)
     for text in (repr(options), repr(storage), repr(data), str(vars(storage)["_place"])):
         assert SECRET not in text and "AKIDAKID" not in text
-    again = pickle.loads(data)
-    assert (again.url, again._store.config) == ("s3://b/t", {"bucket": "b", "region": "eu-west-1"})
+    unpickled = pickle.loads(data)
+    assert (unpickled.url, unpickled._store.config) == (
+        "s3://b/t",
+        {"bucket": "b", "region": "eu-west-1"},
+    )
     refused("cannot be pickled", pickle.dumps, ObjectStorage("memory:///"), kind=Unsupported)
 
 
-def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path):
-    given = S3Store(
+def test_a_ready_made_store_is_accepted_in_place_of_a_path(tmp_path):
+    s3_store = S3Store(
         "b", prefix="x/t", access_key_id="AKIDAKID", secret_access_key=SECRET, region="eu-west-1"
     )
-    storage = open_storage(given)
+    storage = open_storage(s3_store)
     assert isinstance(storage, ObjectStorage)
     assert (storage.url, storage.public_options) == ("s3://b/x/t", {"region": "eu-west-1"})
-    assert storage._store is given
+    assert storage._store is s3_store
     assert SECRET not in repr(pickle.dumps(storage))
     assert open_storage(GCSStore("b", skip_signature=True)).url == "gs://b"
     assert open_storage(AzureStore("c", account_name="me", prefix="t")).url == "az://c/t"
@@ -270,7 +275,7 @@ def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path):
     assert mdt.open(store).scan().count() == 0
     http = HTTPStore.from_url("https://example.org/t")
     refused("HTTPStore", open_storage, http, kind=Unsupported)
-    refused("ready store", open_storage, given, storage_options={"region": "x"})
+    refused("ready store", open_storage, s3_store, storage_options={"region": "x"})
 
 
 @pytest.mark.parametrize(
@@ -294,7 +299,9 @@ def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path):
         (["memory:///"], {}, "memory:", "memory:"),
     ],
 )
-def test_all_schemes_of_a_service_name_one_location(urls, given, location, hadoops):
+def test_urls_with_different_schemes_of_a_service_have_the_same_location(
+    urls, given, location, hadoops
+):
     for url in urls:
         storage = open_storage(url, storage_options=given)
         assert (storage.location, storage.uri("")) == (location, hadoops)
@@ -317,7 +324,9 @@ def test_all_schemes_of_a_service_name_one_location(urls, given, location, hadoo
         ),
     ],
 )
-def test_the_environment_names_a_location_on_azure_too(environment, given, root, monkeypatch):
+def test_the_environment_can_give_the_account_of_a_location_on_azure(
+    environment, given, root, monkeypatch
+):
     for name, value in environment.items():
         monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
     storage = open_storage("az://c/t", storage_options={"account_key": "bm90", **given})

@@ -1,4 +1,4 @@
-"""Tables with a past, and what is to be readable of it."""
+"""Tables with a history, and the states of it that must be readable."""
 
 from functools import cache
 
@@ -11,11 +11,11 @@ from mdt.errors import Expired
 from mdt.stores.storage import MemoryStorage
 
 ARCHIVE_RECORDS = 4
-"""In the tests of cleaning the log is archived when so many records may leave it."""
+"""The tests of cleaning archive records once this many may leave the log."""
 
 
 def grown(commits, table_type=MOR, *, storage=None, **options):
-    """Return a table with so many upserts, every fifth followed by a compaction, and what it held
+    """Return a table with ``commits`` upserts, every fifth followed by a compaction, and its state
     after each commit.
     """
     if storage is not None:
@@ -42,13 +42,13 @@ def _grown(commits, table_type, storage, options):
 
 
 def upsert(table, past, ids, ts):
-    done = table.upsert(rows(ids, ts, float(ts)))
-    past[done.seq] = upserted(past[max(past)], ids, ts, float(ts))
+    result = table.upsert(rows(ids, ts, float(ts)))
+    past[result.seq] = upserted(past[max(past)], ids, ts, float(ts))
 
 
 def assert_kept(table, past):
-    """Assert that each state from the horizon on reads as it was, by a process of its own, and of
-    those before it the tagged ones alone.
+    """Assert that a new process reads each state from the horizon on as it was, and of the earlier
+    states only the tagged ones.
     """
     horizon, tagged = table.snapshot().retention.horizon, set(table.tags()["seq"].to_pylist())
     other = mdt.open(table.storage)

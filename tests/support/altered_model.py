@@ -1,5 +1,5 @@
-"""The model of :mod:`model` with tables whose columns are altered: every row of the dictionary is
-altered, too.
+"""The model of :mod:`model` for tables whose columns are altered: every alteration changes each row
+of the dictionary, too.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ TYPES = {
         ({"a": 1, "b": "x"}, {"a": None, "b": None}, None),
     ),
 }
-"""Kind of a column -> its type, and values."""
+"""Kind of a column -> its type and values."""
 WIDER = {
     "int32": ("int64", "double"),
     "int64": ("double",),
@@ -43,12 +43,12 @@ WIDER = {
 
 
 def without_formats(shape):
-    """Return a shape without the formats that most alterations are refused for."""
+    """Return a shape without other formats, which would refuse most alterations."""
     return replace(shape, formats=())
 
 
 def as_wider(value, kind):
-    """Return a value of a column that became one of ``kind``."""
+    """Return a value of a column that was widened to ``kind``."""
     if value is None or kind.startswith("decimal"):
         return value
     if kind == "time":
@@ -57,9 +57,13 @@ def as_wider(value, kind):
 
 
 class AlteredAgainstDictionary(TableAgainstDictionary):
-    """``made``: columns that are as the table was made with; ``kinds``: of the others.  ``beyond``:
-    whether this history has changes that Hudi's readers do not understand; from the first on they
-    are not asked.
+    """A model whose columns are altered.
+
+    Attributes:
+        made: Columns that are as the table was created with.
+        kinds: Kinds of the other columns.
+        beyond: Whether this history has changes that Hudi's readers do not understand.
+        asked: Whether Hudi's readers understand the newest rows and are compared.
     """
 
     @initialize(shape=shapes().map(without_formats), beyond=st.booleans())
@@ -75,9 +79,9 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
 
     @rule(data=st.data(), kind=st.sampled_from(sorted(TYPES)))
     def add(self, data, kind):
-        gone = sorted(set(self.dropped).difference(self.schema.names)) if self.beyond else []
-        comes_back = bool(gone) and data.draw(st.booleans(), label="comes back")
-        name = data.draw(st.sampled_from(gone)) if comes_back else f"c{self.named}"
+        dropped = sorted(set(self.dropped).difference(self.schema.names)) if self.beyond else []
+        is_restored = bool(dropped) and data.draw(st.booleans(), label="comes back")
+        name = data.draw(st.sampled_from(dropped)) if is_restored else f"c{self.named}"
         self.named += 1
         type, values = TYPES[kind]
         default = (
@@ -89,7 +93,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         self._alter(
             data,
             lambda row: {**row, name: default},
-            is_beyond=comes_back or default is not None,
+            is_beyond=is_restored or default is not None,
             add={name: type},
             defaults={} if default is None else {name: default},
         )
@@ -147,25 +151,25 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         change,
         *,
         is_beyond=False,
-        **what,
+        **changes,
     ):
         writer = self._writer(data)
         rewrites = data.draw(st.integers(0, 3), label="rewrites") == 3
         try:
-            done = writer.alter(**what, beyond_hudi=self.beyond, rewrite=rewrites)
+            result = writer.alter(**changes, beyond_hudi=self.beyond, rewrite=rewrites)
         except Invalid as error:
             assert "there are log files that lack" in str(error)
             count("alters in the model that log files stand in the way of")
             writer.compact()
-            done = writer.alter(**what, beyond_hudi=self.beyond)
-        if rewrites and done.instant:
+            result = writer.alter(**changes, beyond_hudi=self.beyond)
+        if rewrites and result.instant:
             self.asked = True
             count("alters in the model that write all rows again")
         else:
             self.asked = self.asked and not is_beyond
         self.schema = self.table.schema
-        if done.instant:
-            self.alters.append((done.seq, change))
+        if result.instant:
+            self.alters.append((result.seq, change))
             self.model = {identity: change(row) for identity, row in self.model.items()}
             count("alters in the model")
         self._compare_pruned(data)
@@ -202,8 +206,8 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         )
 
     def _as_now(self, row):
-        """Return a row of an older state, of which some columns are wider now."""
-        found = {}
+        """Return a row of an older state with the values of columns that are wider now."""
+        converted = {}
         for field in self.schema:
             value = row[field.name]
             if (
@@ -212,12 +216,12 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
                 and pa.types.is_timestamp(field.type)
             ):
                 value, self.asked = as_wider(value, "time"), False
-            found[field.name] = (
+            converted[field.name] = (
                 float(value)
                 if isinstance(value, int) and pa.types.is_float64(field.type)
                 else value
             )
-        return found
+        return converted
 
     def _free(self):
         """Return the columns that may be altered."""

@@ -22,7 +22,9 @@ _PLAIN = {
 
 
 def arrow_schema(text: str) -> pa.Schema:
-    """Return the columns of an Avro record such as ``to_avro`` gives, which names no type twice."""
+    """Return the columns of an Avro record as ``to_avro`` returns it, in which no type name is
+    repeated.
+    """
     return pa.schema(list(_arrow(json.loads(text))))
 
 
@@ -45,7 +47,7 @@ def _arrow(value: Any) -> pa.DataType:
         case {"type": "map", "values": values}:
             return pa.map_(pa.string(), _field("value", values))
         case {"type": "record", "fields": fields}:
-            return pa.struct([_field(one["name"], one["type"]) for one in fields])
+            return pa.struct([_field(member["name"], member["type"]) for member in fields])
         case {"type": type}:
             return _arrow(type)
     raise AssertionError(value)

@@ -20,7 +20,7 @@ import pytest
 PACKAGE = "azurite@3.37.0"
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The account and the key that all installations of Azurite have."""
+"""The account and the key of every installation of Azurite."""
 _VERSION = "2021-08-06"
 _SECONDS_MAX = 30
 
@@ -30,8 +30,8 @@ def emulator(folder: Path, installed: Path) -> Iterator[str]:
     """Run Azurite and yield its address, with the account.
 
     Args:
-        folder: For its data.
-        installed: Where npm installs it once. Skips the test if that fails.
+        folder: Folder of its data.
+        installed: Folder in which npm installs it once. The test is skipped if that fails.
     """
     program = installed / "node_modules" / ".bin" / "azurite-blob"
     if not program.exists():
@@ -43,8 +43,15 @@ def emulator(folder: Path, installed: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    place = ["--location", str(folder), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
-    command = [str(program), *place, "--silent", "--skipApiVersionCheck"]
+    address_options = [
+        "--location",
+        str(folder),
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        str(port),
+    ]
+    command = [str(program), *address_options, "--silent", "--skipApiVersionCheck"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_for(port)

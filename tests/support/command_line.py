@@ -22,7 +22,7 @@ ROWS = rows_of(SCHEMA, "001 x 1", "002 y 2", "003 x 3")
 
 
 def run(*arguments: object, code: int = 0, **more: Any) -> Result:
-    """Run a command in this process; asserts its exit code, and that no traceback is shown."""
+    """Run a command in this process. Assert its exit code, and that no traceback is shown."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], **more)
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
@@ -46,8 +46,8 @@ def documents(*arguments: object, code: int = 0) -> list[Any]:
 
 def document(*arguments: object, code: int = 0) -> Any:
     """Return the only document of JSON that a command writes."""
-    (found,) = documents(*arguments, code=code)
-    return found
+    (only_document,) = documents(*arguments, code=code)
+    return only_document
 
 
 def as_bytes(rows: pa.Table, suffix: str) -> bytes:
@@ -68,13 +68,13 @@ def as_bytes(rows: pa.Table, suffix: str) -> bytes:
 
 
 def stored(file: Path, rows: pa.Table = ROWS) -> Path:
-    """Write a file of ``rows`` in the format of its suffix, and return its path."""
+    """Write a file of ``rows`` in the format of its suffix and return its path."""
     file.write_bytes(as_bytes(rows, file.suffix[1:]))
     return file
 
 
 def filled(path: Path, **more: Any) -> Path:
-    """Make a table that holds ROWS at ``path``, with ``more`` arguments of ``mdt.create``, and
+    """Create a table that holds ROWS at ``path``, with ``more`` arguments of ``mdt.create``, and
     return its path.
     """
     trees.create(

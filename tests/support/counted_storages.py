@@ -1,19 +1,19 @@
-"""Counts what is asked of the storages that modules open."""
+"""Counts the requests to the storages that modules open."""
 
 from mdt.stores.storage import open_storage
 from mdt.testing.slow import CountingStorage
 
 
 def counted_storages(monkeypatch, *modules):
-    """Let ``modules``, which import ``open_storage``, open storages that count; return the list
-    that these will be in.
+    """Make ``modules``, which import ``open_storage``, open storages that count. Return the list of
+    these storages.
     """
-    made = []
+    storages = []
 
-    def opened(place, **more):
-        made.append(CountingStorage(open_storage(place, **more)))
-        return made[-1]
+    def open_counting(location, **more):
+        storages.append(CountingStorage(open_storage(location, **more)))
+        return storages[-1]
 
     for module in modules:
-        monkeypatch.setattr(module, "open_storage", opened)
-    return made
+        monkeypatch.setattr(module, "open_storage", open_counting)
+    return storages

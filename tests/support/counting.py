@@ -1,8 +1,8 @@
-"""How many cases ran: tests call :func:`count`, and the summary at the end of the run prints the
-sums.
+"""Counts the cases that ran: tests call :func:`count`, and the summary at the end of the run prints
+the sums.
 
-A pytest plugin: name it in ``pytest_plugins``.  Where pytest-xdist spreads the tests over
-processes, each hands its sums to the one that prints.
+A pytest plugin: name it in ``pytest_plugins``. With pytest-xdist, each process hands its sums to
+the process that prints them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def count(what: str, n: int = 1) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand the sums of this process to the one that started it, where there is one."""
+    """Hand the sums of this process to the process that started it, if any."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["cases"] = dict(_counts)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add the sums that a process handed over when it ended; one that died has none."""
+    """Add the sums that a process handed over when it ended. A crashed process has none."""
     _counts.update(getattr(node, "workeroutput", {}).get("cases", {}))
 
 

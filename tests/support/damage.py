@@ -1,9 +1,10 @@
-"""Damage to the files of small tables, chosen by a seed, and what every way to read or rewrite them
-makes of it.
+"""Damage to the files of small tables, chosen by a seed, and its effect on every way to read or
+rewrite them.
 
-A :class:`World` is a table with the answers that it gave when it was whole.  :func:`hit` damages
-one of its files; :func:`outcome` reads and rewrites the damaged table in every way and compares:
-each answer must be the right one, or an error of ours, and what fails must have committed nothing.
+A :class:`World` is a table with the answers that it gave before any damage. :func:`hit` damages one
+of its files. :func:`outcome` reads and rewrites the damaged table in every way and compares: each
+answer must be right or an error of mdt, and an operation that fails must not have committed
+anything.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ KINDS = {
     "zstd": {"table_type": "COPY_ON_WRITE", "key_index": "record", "ordering": "ts"},
     "snappy": {"table_type": "MERGE_ON_READ", "key_index": "record", "scope": "table"},
 }
-"""Codec -> what the table of that codec is."""
+"""Codec -> settings of the table with that codec."""
 INDEXES = {
     "lz4": ["bitmap(few)", "text(note, tokenizer='word')"],
     "zstd": ["bitmap(few)", "bloom(n)"],
@@ -74,13 +75,13 @@ FILTERS = (
 )
 KEYS = ("k00007", "k00012", "k01500", "k02150", "k99999")
 ASIDE = ("hint", "timeline", "hoodie.properties", "partition metadata")
-"""Kinds of files that say nothing of rows."""
+"""Kinds of files that contain nothing about rows."""
 BLOCK = 512
-"""Bytes that are zeroed or change places: a sector."""
+"""Bytes that are zeroed or exchanged: a sector."""
 
 
 def rows(ids, version=1):
-    """Return one row for each id; all but the key changes with ``version``."""
+    """Return one row for each id. All columns but the key change with ``version``."""
     draw = random.Random(f"{ids} {version}")
 
     def row(i):
@@ -118,14 +119,16 @@ def fresh_rows():
 
 @dataclass(frozen=True)
 class World:
-    """A whole table: its storage, and by question the answer."""
+    """An undamaged table: its storage, and its answers by question."""
 
     storage: MemoryStorage
     answers: dict[str, Any]
 
 
 def questions(table):
-    """Yield what a table is asked: a name, and who gives an answer that can be compared."""
+    """Yield the questions to a table: a name, and a function that returns an answer for
+    comparisons.
+    """
     yield "full scan", lambda: by_id(table.scan().to_arrow())
     yield "keys", lambda: by_id(table.scan([("id", "in", KEYS)]).to_arrow())
     yield "get", lambda: table.get(list(KEYS))
@@ -136,15 +139,15 @@ def questions(table):
 
 
 def rewrites(table):
-    """Yield what rewrites rows of a table: a name, and who does it."""
+    """Yield the operations that rewrite rows of a table: a name, and a function that runs it."""
     yield "compaction", table.compact
     yield "upsert", lambda: table.upsert(fresh_rows())
 
 
 @cache
 def world(codec):
-    """Return the table of a codec: base files, log files or rewritten ones, deleted rows, indexes,
-    compacted metadata.
+    """Return the table of a codec, with base files, log files or rewritten ones, deleted rows,
+    indexes and compacted metadata.
     """
     storage = MemoryStorage()
     options = {**OPTIONS, "mdt.compression": codec}
@@ -166,7 +169,7 @@ def world(codec):
 
 
 def kind_of(path):
-    """Return what kind of file stands at a path."""
+    """Return the kind of the file at a path."""
     if path.startswith(".hoodie/.mdt/"):
         name = path.removeprefix(".hoodie/.mdt/").partition("/")[0]
         return "manifest" if path.endswith(".manifest") else name
@@ -180,20 +183,20 @@ def kind_of(path):
 @cache
 def files(codec):
     """Return the files of a world by kind."""
-    found = {}
+    by_kind = {}
     for info in world(codec).storage.list(""):
         if info.size:
-            found.setdefault(kind_of(info.path), []).append(info.path)
-    return found
+            by_kind.setdefault(kind_of(info.path), []).append(info.path)
+    return by_kind
 
 
 @cache
 def spans(codec):
-    """Return by data file where what Parquet's page checksums leave out stands: page headers, and
-    the end with the footer.
+    """Return, for each data file, the spans that Parquet's page checksums do not cover: page
+    headers, and the end with the footer.
     """
     table = mdt.open(world(codec).storage)
-    found = {}
+    by_path = {}
     snapshot = table.snapshot()
     for i in snapshot.live_numbers.tolist():
         file = snapshot.segment(i)
@@ -207,12 +210,14 @@ def spans(codec):
         headers = [(start, start + 24) for start in starts]
         end = file.block_offset + file.block_length
         footer = [(end - file.footer_length, end), (data, end)] * (1 + len(headers) // 2)
-        found[file.path] = headers + footer
-    return found
+        by_path[file.path] = headers + footer
+    return by_path
 
 
 def somewhere(draw, codec, path, size):
-    """Return a byte of a file: in data files half of the time one that no page checksum covers."""
+    """Return an offset in a file. In data files, half of the time it is one that no page checksum
+    covers.
+    """
     known = spans(codec).get(path)
     if known is None or draw.random() < 0.5:
         return draw.randrange(size)
@@ -221,7 +226,9 @@ def somewhere(draw, codec, path, size):
 
 
 def hit(draw, codec, storage):
-    """Damage one file of ``storage``, a copy of a world's; return its kind, and what was done."""
+    """Damage one file of ``storage``, a copy of a world's. Return its kind and a description of the
+    damage.
+    """
     kind = draw.choice(sorted(files(codec)))
     path = draw.choice(files(codec)[kind])
     data = bytearray(storage.read(path))
@@ -242,71 +249,76 @@ def hit(draw, codec, storage):
         source = storage.read(other)
         begin = somewhere(draw, codec, other, len(source))
         length = min(draw.choice((BLOCK, 64, 4096)), len(data) - at, len(source) - begin)
-        mine = bytes(data[at : at + length])
+        replaced = bytes(data[at : at + length])
         data[at : at + length] = source[begin : begin + length]
         if other == path and abs(begin - at) >= length:
-            data[begin : begin + length] = mine
+            data[begin : begin + length] = replaced
     storage.replace(path, bytes(data))
     return kind, f"{what} at byte {at} of {path} ({kind}, {codec})"
 
 
 def outcome(draw, codec, found):
-    """Damage a copy of a world, ask it all but some of the filters, and in every other case rewrite
-    it in one of the ways, which takes longest; seldom where the file says nothing of rows.
+    """Damage a copy of a world and ask it all questions but some of the filters. In every other
+    case, also rewrite it in one of the ways, which takes longest. Rewrite seldom if the file
+    contains nothing about rows.
 
-    Return what was wrong, and count in ``found`` how it ended.
+    Return what was wrong, and count the outcomes in ``found``.
     """
-    whole = world(codec)
-    storage = whole.storage.copy()
-    known = mdt.open(storage) if draw.random() < 0.3 else None
-    if known is not None:
-        known.scan("n >= 0").to_arrow()
-        known.scan([("id", "in", KEYS)]).to_arrow()
-    kind, did = hit(draw, codec, storage)
+    undamaged = world(codec)
+    storage = undamaged.storage.copy()
+    reader = mdt.open(storage) if draw.random() < 0.3 else None
+    if reader is not None:
+        reader.scan("n >= 0").to_arrow()
+        reader.scan([("id", "in", KEYS)]).to_arrow()
+    kind, damage = hit(draw, codec, storage)
     wrong = []
-    table = known
+    table = reader
     try:
         table = table or mdt.open(storage)
     except MdtError:
         found["not opened"] += 1
         return []
-    except Exception as error:  # noqa: BLE001 (what is not ours is what is looked for)
-        return [f"{did}: open: {error!r}"]
+    except Exception as error:  # noqa: BLE001 (other errors are the finding)
+        return [f"{damage}: open: {error!r}"]
     text = draw.choice(FILTERS)
     for name, ask in questions(table):
         if not name.endswith(FILTERS) or name.endswith(text):
-            wrong += _judged(did, name, ask, whole.answers[name], found)
+            wrong += _judged(damage, name, ask, undamaged.answers[name], found)
     if draw.random() >= (0.15 if kind in ASIDE else 0.5):
         return wrong
     number, (name, _) = draw.choice(list(enumerate(rewrites(table))))
-    return wrong + _rewritten(did, name, number, storage, whole.answers[name], found)
+    return wrong + _rewritten(damage, name, number, storage, undamaged.answers[name], found)
 
 
-def _judged(did, name, ask, answer, found):
+def _judged(damage, name, ask, answer, found):
     try:
-        got = ask()
+        actual = ask()
     except MdtError:
         found["answers refused"] += 1
         return []
     except Exception as error:  # noqa: BLE001
-        return [f"{did}: {name}: {error!r}"]
-    if got.equals(answer) if isinstance(answer, pa.Table) else got == answer:
+        return [f"{damage}: {name}: {error!r}"]
+    if actual.equals(answer) if isinstance(answer, pa.Table) else actual == answer:
         found["answers right"] += 1
         return []
-    return [f"{did}: {name}: another answer"]
+    return [f"{damage}: {name}: another answer"]
 
 
-def _rewritten(did, name, number, storage, answer, found):
+def _rewritten(damage, name, number, storage, answer, found):
     log = [info.path for info in storage.list(paths.LOG_DIR)]
     try:
         list(rewrites(mdt.open(storage)))[number][1]()
     except MdtError:
         found["rewrites refused"] += 1
         committed = [info.path for info in storage.list(paths.LOG_DIR)] != log
-        return [f"{did}: {name} failed and committed"] if committed else []
+        return [f"{damage}: {name} failed and committed"] if committed else []
     except Exception as error:  # noqa: BLE001
-        return [f"{did}: {name}: {error!r}"]
+        return [f"{damage}: {name}: {error!r}"]
     found["rewrites done"] += 1
     return _judged(
-        did, f"scan after {name}", lambda: by_id(mdt.open(storage).scan().to_arrow()), answer, found
+        damage,
+        f"scan after {name}",
+        lambda: by_id(mdt.open(storage).scan().to_arrow()),
+        answer,
+        found,
     )

@@ -1,4 +1,4 @@
-"""Columns as users declare them: required ones, rows that fit them, and the types that
+"""Columns as users declare them: required columns, rows that fit them, and the types that
 docs/schema.md lists.
 """
 
@@ -61,11 +61,11 @@ FLAT = {
     "dictionary_of_numbers": (pa.dictionary(pa.uint16(), pa.int16()), [-1, 1]),
     "dictionary_of_large": (pa.dictionary(pa.int64(), pa.large_string()), ["x", "y"]),
 }
-"""Every flat type, with two values of it, the smallest and largest where they are few."""
+"""Every flat type with two of its values, the smallest and the largest if there are few."""
 
 
 ENCODED = {"run_ends": (pa.run_end_encoded(pa.int16(), pa.string()), ["x", "x"])}
-"""Types that pyarrow makes no arrays of from Python values."""
+"""Types of which pyarrow cannot build arrays from Python values."""
 
 
 REQUIRED = pa.schema(
@@ -129,11 +129,11 @@ NAMED_TYPES = {
 
 
 def types_in_readme():
-    """Return name -> type, and the cells after the first, of each type that the page's table
-    names.
+    """Return name -> (type, the cells after the first) for each type that the page's
+    table names.
     """
-    found = {}
+    types = {}
     for first, *others in _table_of_types():
         for name in re.findall("`([^`]+)`", first):
-            found[name] = (NAMED_TYPES[name], [cell.strip("`") for cell in others])
-    return found
+            types[name] = (NAMED_TYPES[name], [cell.strip("`") for cell in others])
+    return types

@@ -1,5 +1,5 @@
-"""Delta's view of a table: by a reader of our own that follows the protocol, and by delta-rs and
-polars where they are installed.
+"""Delta's view of a table: through a reader of our own that follows the protocol, and through
+delta-rs and polars if they are installed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def versions(storage: Storage) -> list[int]:
 
 
 def newest_version(storage: Storage) -> int:
-    """Return the newest version; asserts that none is missing since the newest checkpoint."""
-    found, names = versions(storage), [info.path for info in storage.list_dir(LOG)]
+    """Return the newest version. Assert that none is missing since the newest checkpoint."""
+    stored, names = versions(storage), [info.path for info in storage.list_dir(LOG)]
     checkpoints = [path for path in names if path.endswith(_CHECKPOINT)]
     first = max((int(path[len(LOG) + 1 :][:20]) for path in checkpoints), default=0)
-    assert set(range(first, found[-1] + 1)) <= set(found), "versions are missing"
-    return found[-1]
+    assert set(range(first, stored[-1] + 1)) <= set(stored), "versions are missing"
+    return stored[-1]
 
 
 def state(storage: Storage, version: int | None = None) -> tuple[dict[str, Any], list[Actions]]:
@@ -61,12 +61,12 @@ def state(storage: Storage, version: int | None = None) -> tuple[dict[str, Any],
             metadata = action["metaData"]
         if action.get("remove"):
             key = _key(action["remove"])
-            assert key in files, "a file is removed that is not there"
+            assert key in files, "a file is removed that does not exist"
             del files[key]
             removed.add(key)
         if action.get("add"):
             path = action["add"]["path"]
-            assert path not in {name for name, _ in files}, "a file is there twice"
+            assert path not in {name for name, _ in files}, "a file is listed twice"
             assert _key(action["add"]) not in removed, "a version removes and adds the same file"
             files[_key(action["add"])] = action["add"]
     return metadata, list(files.values())
@@ -96,7 +96,7 @@ def _key(action: Actions) -> tuple[str, str]:
 
 
 def delta_rows(storage: Storage, schema: pa.Schema, version: int | None = None) -> pa.Table:
-    """Return the columns of ``schema`` as the protocol prescribes it."""
+    """Return the columns of ``schema`` as the protocol prescribes."""
     metadata, files = state(storage, version)
     names = [field["name"] for field in json.loads(metadata["schemaString"])["fields"]]
     assert names == schema.names
@@ -106,16 +106,16 @@ def delta_rows(storage: Storage, schema: pa.Schema, version: int | None = None) 
         assert len(data) == file["size"]
         table = pq.read_table(pa.BufferReader(data), partitioning=None)
         assert table.num_rows == json.loads(file["stats"])["numRecords"]
-        alive = np.ones(len(table), bool)
-        dead = _dead(storage, file)
-        assert len(dead) < len(table), "a file without rows is listed"
-        alive[np.array(dead, np.int64)] = False
+        is_live = np.ones(len(table), bool)
+        deleted = _deleted_rows(storage, file)
+        assert len(deleted) < len(table), "a file without rows is listed"
+        is_live[np.array(deleted, np.int64)] = False
         columns = [_column(table, field) for field in schema]
         rows = pa.table(columns, schema=schema)
         for name in metadata["partitionColumns"]:
             texts = {None if v is None else _text(v) for v in rows[name].to_pylist()}
             assert texts == {file["partitionValues"][name]}, "a partition value differs"
-        parts.append(rows.filter(pa.array(alive)))
+        parts.append(rows.filter(pa.array(is_live)))
     return pa.concat_tables(parts)
 
 
@@ -134,7 +134,7 @@ def converted(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
 
 
-def _dead(storage: Storage, file: Actions) -> BitMap:
+def _deleted_rows(storage: Storage, file: Actions) -> BitMap:
     vector = file.get("deletionVector")
     if vector is None:
         return BitMap()
@@ -151,9 +151,9 @@ def _dead(storage: Storage, file: Actions) -> BitMap:
         assert struct.unpack_from(">I", content, at + 4 + size)[0] == zlib.crc32(data)
     magic, count, key = struct.unpack_from("<iqI", data)
     assert (magic, count, key) == (1681511377, 1, 0)
-    dead = BitMap.deserialize(data[_BITMAP_AT:])
-    assert len(dead) == vector["cardinality"]
-    return dead
+    deleted = BitMap.deserialize(data[_BITMAP_AT:])
+    assert len(deleted) == vector["cardinality"]
+    return deleted
 
 
 def _from_z85(text: str) -> bytes:
@@ -163,7 +163,7 @@ def _from_z85(text: str) -> bytes:
 def others_rows(
     path: Any, schema: pa.Schema, version: int | None = None
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the name of each installed reader of Delta, and the rows that it reads."""
+    """Yield the name of each installed reader of Delta with the rows that it reads."""
     if not HAS_DELTA_RS:
         return
     import polars
@@ -171,14 +171,14 @@ def others_rows(
 
     names = ", ".join(f'"{name}"' for name in schema.names)
     table = DeltaTable(str(path), version=version)
-    found = QueryBuilder().register("t", table).execute(f"select {names} from t")
-    yield "delta-rs", as_declared(pa.table(found), schema)
-    found = polars.scan_delta(str(path), version=version).collect().to_arrow()
-    yield "polars", as_declared(found, schema)
+    read = QueryBuilder().register("t", table).execute(f"select {names} from t")
+    yield "delta-rs", as_declared(pa.table(read), schema)
+    read = polars.scan_delta(str(path), version=version).collect().to_arrow()
+    yield "polars", as_declared(read, schema)
 
 
 def as_declared(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows of another reader in the declared types; asserts that it has the same columns."""
+    """Return rows of another reader in the declared types. Assert that it has the same columns."""
     assert sorted(rows.column_names) == sorted(schema.names)
     columns = [converted(rows[field.name], field.type) for field in schema]
     return pa.table(columns, schema=schema)

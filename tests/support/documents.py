@@ -1,10 +1,11 @@
 """The project's Markdown pages as tests see them: blocks of code, links, headings.
 
-The convention for every page: each fenced block names its language.  ``python`` blocks run in their
-order in one namespace, in an empty directory; ``sh`` blocks run between them where they stand, line
-by line: ``mdt`` for real, of ``make`` the target is looked up, of ``pip install`` the name and its
-extras, of ``python -m pytest`` the tests that it would run, of another ``python -m`` the module, of
-``spark-submit`` our settings.  What only shows something is ``text`` or ``json``.
+The convention for every page: each fenced block names its language. ``python`` blocks run in their
+order in one namespace, in an empty directory. ``sh`` blocks run between them, line by line: ``mdt``
+commands are run, the target of ``make`` is looked up, ``pip install`` must name the project and its
+extras, ``python -m pytest`` collects its tests, another ``python -m`` must name a module, and
+``spark-submit`` must have settings of mdt. Blocks that only show something are ``text`` or
+``json``.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from mdt.source.settings import PREFIX, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN_ONLY = frozenset(("text", "json"))
-"""Languages of blocks that nobody runs."""
+"""Languages of blocks that are not run."""
 SECONDS_MAX = 120
-"""No command of a page takes longer."""
+"""Longest time that a command of a page may take."""
 
 _FENCE = re.compile(r"^ {0,3}(```+)[ ]*(\S*)[ ]*$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)[^)]*\)|!\[[^\]]*\]\(([^)\s]+)[^)]*\)")
@@ -39,9 +40,7 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,-]+)\])?")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: the page it stands on, the number of its first line of code, its language,
-    the code.
-    """
+    """A fenced block: its page, the number of its first line of code, its language and its code."""
 
     page: str
     line: int
@@ -59,8 +58,8 @@ def pages():
 
 
 def blocks(page, text):
-    """Return the fenced blocks of a page.  Raises ValueError for a fence that is never closed."""
-    found = []
+    """Return the fenced blocks of a page. Raises ValueError for a fence without an end."""
+    fenced = []
     lines = []
     opened = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -69,29 +68,29 @@ def blocks(page, text):
             if fence is not None:
                 opened, lines = (fence[1], fence[2], number + 1), []
         elif fence is not None and fence[1].startswith(opened[0]) and not fence[2]:
-            found.append(Block(page, opened[2], opened[1], "\n".join(lines)))
+            fenced.append(Block(page, opened[2], opened[1], "\n".join(lines)))
             opened = None
         else:
             lines.append(line)
     if opened is not None:
         raise ValueError(f"{page}:{opened[2] - 1}: a block is never closed")
-    return found
+    return fenced
 
 
 def prose(text):
     """Return a page without its fenced blocks and code spans."""
-    kept, inside = [], False
+    text_lines, inside = [], False
     for line in text.splitlines():
         if _FENCE.match(line):
             inside = not inside
         elif not inside:
-            kept.append(re.sub(r"`[^`]*`", "", line))
-    return "\n".join(kept)
+            text_lines.append(re.sub(r"`[^`]*`", "", line))
+    return "\n".join(text_lines)
 
 
 def links(text):
     """Return the targets of a page's links and images that are not addresses on the network."""
-    targets = [found[1] or found[2] for found in _LINK.finditer(prose(text))]
+    targets = [link[1] or link[2] for link in _LINK.finditer(prose(text))]
     return [target for target in targets if not re.match(r"[a-z]+:", target)]
 
 
@@ -103,7 +102,7 @@ def anchors(text):
 
 
 def dead_links(page):
-    """Yield the links of a page that lead nowhere."""
+    """Yield the links of a page whose target does not exist."""
     text = page.read_text(encoding="utf-8")
     for target in links(text):
         name, _, anchor = target.partition("#")
@@ -115,8 +114,8 @@ def dead_links(page):
 
 
 def run_python(block, namespace):
-    """Run a block in ``namespace`` and return what it prints; its line numbers are those of the
-    page.  The level of our loggers is as before.
+    """Run a block in ``namespace`` and return its output. Its line numbers are those of the page.
+    The level of mdt's loggers is restored.
     """
     code = compile("\n" * (block.line - 1) + block.code, block.page, "exec", dont_inherit=True)
     level = logging.getLogger("mdt").level
@@ -130,8 +129,8 @@ def run_python(block, namespace):
 
 
 def run_shell(block, folder):
-    """Run every command of a block in ``folder``.  Raises AssertionError for one that fails or that
-    nobody can run.
+    """Run every command of a block in ``folder``. Raises AssertionError for a command that fails or
+    that cannot be checked.
     """
     for line in block.code.replace("\\\n", " ").splitlines():
         words = [
@@ -139,7 +138,7 @@ def run_shell(block, folder):
         ]
         if words:
             assert words[0] in COMMANDS, (
-                f"{block}: nobody knows how to try {words[0]!r}; teach tests/support/documents.py"
+                f"{block}: no check for {words[0]!r}; add it to tests/support/documents.py"
             )
             COMMANDS[words[0]](line, words, folder)
 
@@ -148,20 +147,22 @@ def _try_pip(line, words, folder):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert words[1] == "install", line
     for word in words[2:]:
-        found = _REQUIREMENT.fullmatch(word)
-        assert found is not None and found[1] == project["name"], f"{line}: not this project"
-        unknown = set((found[2] or "").split(",")) - {"", *project["optional-dependencies"]}
+        requirement = _REQUIREMENT.fullmatch(word)
+        assert requirement is not None and requirement[1] == project["name"], (
+            f"{line}: not this project"
+        )
+        unknown = set((requirement[2] or "").split(",")) - {"", *project["optional-dependencies"]}
         assert not unknown, f"{line}: pyproject.toml has no extra {unknown}"
 
 
 def _try_spark_submit(line, words, folder):
-    said = [word.partition("=")[::2] for word in words if word.startswith(PREFIX)]
-    assert said and parse(dict(said)), f"{line}: it says nothing of mdt"
+    settings = [word.partition("=")[::2] for word in words if word.startswith(PREFIX)]
+    assert settings and parse(dict(settings)), f"{line}: no settings of mdt"
 
 
 def _try_make(line, words, folder):
-    done = ran(["make", "-n", *words[1:]], ROOT)
-    assert done.returncode == 0, f"{line}: {done.stderr}"
+    process = ran(["make", "-n", *words[1:]], ROOT)
+    assert process.returncode == 0, f"{line}: {process.stderr}"
 
 
 def _try_python(line, words, folder):
@@ -170,19 +171,19 @@ def _try_python(line, words, folder):
         return
     assert find_spec(words[2]) is not None, f"{line}: no such module"
     if words[2] == "pytest":
-        done = ran([sys.executable, *words[1:], "--collect-only", "-q"], ROOT)
-        assert done.returncode == 0, f"{line}: {done.stdout}"
+        process = ran([sys.executable, *words[1:], "--collect-only", "-q"], ROOT)
+        assert process.returncode == 0, f"{line}: {process.stdout}"
 
 
 def _run_mdt(line, words, folder):
-    """Run the line in a shell that finds this tree's ``mdt``, so that pipes work as they stand."""
-    found = f'mdt() {{ {shlex.quote(sys.executable)} -m mdt "$@"; }}'
-    done = ran(["bash", "-c", f"{found}\nset -e -o pipefail\n{line}"], folder)
-    assert done.returncode == 0, f"{line}: {done.stderr}"
+    """Run the line in a shell that finds this tree's ``mdt``, so that pipes work."""
+    function = f'mdt() {{ {shlex.quote(sys.executable)} -m mdt "$@"; }}'
+    process = ran(["bash", "-c", f"{function}\nset -e -o pipefail\n{line}"], folder)
+    assert process.returncode == 0, f"{line}: {process.stderr}"
 
 
 def ran(command, folder, packages=ROOT):
-    """Run a command in ``folder`` and return how it ended; Python finds the packages of
+    """Run a command in ``folder`` and return the completed process. Python finds the packages of
     ``packages`` first.
     """
     environment = {**os.environ, "PYTHONPATH": str(packages)}
@@ -204,4 +205,4 @@ COMMANDS = {
     "python": _try_python,
     "spark-submit": _try_spark_submit,
 }
-"""First word of a command -> how it is tried."""
+"""First word of a command -> the function that checks it."""

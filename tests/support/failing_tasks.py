@@ -1,4 +1,4 @@
-"""Tasks that fail; a module of its own, because Spark's workers import it by name."""
+"""Tasks that fail. A separate module, because Spark's workers import it by name."""
 
 import os
 
@@ -12,29 +12,29 @@ _answer = index_tasks.answer
 
 
 def fails_first(work, batches, attempt):
-    """Write, then lose what the first attempt would have told."""
-    done = _write(work, batches, attempt)
+    """Write, then lose the result of the first attempt."""
+    result = _write(work, batches, attempt)
     context = TaskContext.get()
     assert context is not None
-    if done and context.attemptNumber() == 0:
+    if result and context.attemptNumber() == 0:
         raise RuntimeError("this executor was lost")
-    return done
+    return result
 
 
 def finds_damage(work, batches, attempt):
-    """Write, then meet an error of mdt."""
+    """Write, then raise an error of mdt."""
     if _write(work, batches, attempt):
         raise Corrupt("a block is damaged", path="p", offset=3, hint="restore it")
 
 
 def loses_its_executor(work, batches, attempt):
-    """Write, then fail for a reason that is none of ours."""
+    """Write, then fail for a reason outside mdt."""
     if _write(work, batches, attempt):
         raise RuntimeError("this executor was lost")
 
 
 def kills_its_worker(question, share, attempt):
-    """Answer a share of a query; the first attempt of each task takes its Python process along."""
+    """Answer a share of a query. The first attempt of each task kills its Python process."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0:
@@ -43,5 +43,5 @@ def kills_its_worker(question, share, attempt):
 
 
 def always_fails(question, share, attempt):
-    """Lose every attempt."""
+    """Fail every attempt."""
     raise RuntimeError("this executor was lost")

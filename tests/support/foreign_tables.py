@@ -69,12 +69,12 @@ def record(fields: Mapping[str, Any], name: str = "row") -> dict[str, Any]:
 
 
 def numbered(since: int, **fields: Any) -> dict[str, Any]:
-    """Return a schema of Hudi's schema on read, from instant ``since`` on: name -> number, or
-    number and type.
+    """Return a schema of Hudi's schema on read from instant ``since`` on. Each field is a number,
+    or a number and a type.
     """
     members = []
-    for name, given in fields.items():
-        number, type = given if isinstance(given, tuple) else (given, "string")
+    for name, spec in fields.items():
+        number, type = spec if isinstance(spec, tuple) else (spec, "string")
         members.append({"id": number, "name": name, "optional": True, "type": type})
     version = int(time(since)) if since else 0
     return {"max_column_id": 9, "version_id": version, "type": "record", "fields": members}
@@ -97,7 +97,9 @@ def with_meta_fields(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def block(number: int, content: bytes = b"x", kind: int = log_file.AVRO, **header: str) -> bytes:
-    """Return a log block of instant ``number``, or of none if it is 0. Header keys by name."""
+    """Return a log block of instant ``number``, or without an instant if it is 0. ``header`` has
+    header keys by name.
+    """
     texts = {log_file.INSTANT_TIME: time(number)} if number else {}
     texts |= {getattr(log_file, name): text for name, text in header.items()}
     parts = [struct.pack(">i", len(texts))]

@@ -1,4 +1,4 @@
-"""Each other format of a table, as a reader of our own sees it."""
+"""The other formats of a table, seen by readers of our own."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class View:
 
     Attributes:
         rows: Returns the rows of a commit, None for the newest.
-        others_rows: Yields the name of each reader of others, and the rows that it reads.
+        others_rows: Yields the name of each other reader with the rows that it reads.
         newest_version: Returns the version that readers find.
         folders: Directories with objects of the format.
-        pointer: The object with which readers begin, and forged content of it.
+        pointer: The object that readers read first, and forged content for it.
         foreign: Content of a version of another writer, whose name is others-1.0.
     """
 
@@ -62,7 +62,7 @@ class View:
         return storage, make(storage, kind, "record", **{**self.options, **options})
 
     def assert_same_rows(self, storage: Storage, seq: int | None = None) -> None:
-        """Assert that readers see the newest commit, or an older one, as ours do."""
+        """Assert that readers of the format see the newest commit, or an older one, as mdt does."""
         table = mdt.open(storage)
         assert self.newest_version(storage) == table.snapshot().seq
         ours = table.scan(as_of=seq).to_arrow()

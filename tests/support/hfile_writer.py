@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 GZIP, NONE = 1, 2
 SUFFIX = b"\0" + struct.pack(">qb", 0x7FFF_FFFF_FFFF_FFFF, 4)
-"""What follows the row in a key: no family, the largest timestamp, the type of a value."""
+"""The bytes after the row in a key: no family, the largest timestamp, the type of a value."""
 TRAILER_BYTES = 4096
 
 

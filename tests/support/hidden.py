@@ -1,4 +1,4 @@
-"""A table of ours as another Hudi writer would have left it: without ``.hoodie/.mdt/``."""
+"""A table of mdt as another Hudi writer would have left it: without ``.hoodie/.mdt/``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_private(path: str) -> bool:
 
 
 class HiddenMetadata(FaultyStorage):
-    """A storage without the objects of our metadata table. Writes fail."""
+    """A storage without the objects of mdt's metadata. Writes fail."""
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)

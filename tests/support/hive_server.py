@@ -1,4 +1,4 @@
-"""A Hive metastore in a process of its own, from the JARs that PySpark brings."""
+"""A Hive metastore in a process of its own, from the JARs of PySpark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def metastore(folder: Path) -> Iterator[str]:
     """Start a metastore with an empty database, and return its address.
 
     Args:
-        folder: For its output and its warehouse.
+        folder: Folder of its output and warehouse.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,5 +1,5 @@
-"""What a writer of Hudi's does, when it begins, to transactions whose writers it takes for dead:
-found in experiments with Hudi 1.2.
+"""The rollback that a writer of Hudi runs when it begins, of transactions whose writers seem to
+have crashed. Observed in experiments with Hudi 1.2.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ LATER = "20990101000000000"
 
 
 def data_files(storage: Storage) -> set[str]:
-    """Return the paths of the data files that stand in a table, of whomever."""
-    found = [info.path for info in storage.list("")]
+    """Return the paths of all data files of a table, of every writer."""
+    listed = [info.path for info in storage.list("")]
     return {
         path
-        for path in found
+        for path in listed
         if not paths.is_hudis(path) and not path.endswith(paths.partition_metadata(""))
     }
 
@@ -31,38 +31,40 @@ def layout_of(storage: Storage) -> Layout:
 def named_by_markers(storage: Storage, instant: str) -> set[str]:
     """Return the paths of the data files that the markers of an instant name, in either form."""
     folder = f"{paths.markers_of(instant)}/"
-    found = [info.path.removeprefix(folder) for info in storage.list(folder)]
-    if "MARKERS.type" in found:
+    markers = [info.path.removeprefix(folder) for info in storage.list(folder)]
+    if "MARKERS.type" in markers:
         assert storage.read(f"{folder}MARKERS.type") == b"TIMELINE_SERVER_BASED"
-        lists = [name for name in found if name.startswith("MARKERS") and name != "MARKERS.type"]
-        assert len(lists) == len(found) - 1, found
-        found = [
+        lists = [name for name in markers if name.startswith("MARKERS") and name != "MARKERS.type"]
+        assert len(lists) == len(markers) - 1, markers
+        markers = [
             line for name in lists for line in storage.read(folder + name).decode().splitlines()
         ]
-    named = set()
-    for marker in found:
+    data_paths = set()
+    for marker in markers:
         path, _ = marker.split(".marker.")
         assert marker == layout_of(storage).marker(path)
-        named.add(path)
-    return named
+        data_paths.add(path)
+    return data_paths
 
 
 def roll_back(storage: Storage) -> list[str]:
-    """Roll back what is pending; return the instants.  Of log files Hudi ends the blocks; here they
-    are deleted.
+    """Roll back all pending instants and return them. Hudi ends the blocks of log files with a
+    rollback block. Here log files are deleted.
     """
     layout = layout_of(storage)
-    found = [
+    instants = [
         instant
         for info in storage.list(layout.timeline)
         if (instant := layout.instant_at(info.path))
     ]
-    found = [
-        instant for instant in found if instant.action in ("commit", "deltacommit", "replacecommit")
+    instants = [
+        instant
+        for instant in instants
+        if instant.action in ("commit", "deltacommit", "replacecommit")
     ]
-    ended = {instant.time for instant in found if instant.state == timeline.COMPLETED}
+    ended = {instant.time for instant in instants if instant.state == timeline.COMPLETED}
     doomed = sorted(
-        {instant.time for instant in found if instant.state == timeline.INFLIGHT} - ended
+        {instant.time for instant in instants if instant.state == timeline.INFLIGHT} - ended
     )
     for time in doomed:
         storage.delete_many(named_by_markers(storage, time))
@@ -73,6 +75,6 @@ def roll_back(storage: Storage) -> list[str]:
         ]
         storage.delete_many(pending)
     if doomed:
-        done = Instant(LATER, "rollback", timeline.COMPLETED, LATER)
-        storage.create(layout.path_of(done), b"rolled back")
+        rollback = Instant(LATER, "rollback", timeline.COMPLETED, LATER)
+        storage.create(layout.path_of(rollback), b"rolled back")
     return doomed

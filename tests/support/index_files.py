@@ -31,7 +31,7 @@ def compact(
     """Merge each file group of a partition into a base file, and return the base files.
 
     Args:
-        change: Is applied to each record.
+        change: Function that is applied to each record.
         rename: Key -> another key that replaces it, in the same file group.
     """
     storage = LocalStorage(str(folder))
@@ -55,7 +55,7 @@ def compact(
                 file = hfile_reader.open_bytes(block.block.content, block.path)
                 schema = _add(entries, file) or schema
         if change is not None and entries:
-            entries = _changed(entries, schema, change)
+            entries = _change_records(entries, schema, change)
         for old, new in (rename or {}).items():
             if old.encode() in entries:
                 entries[new.encode()] = entries.pop(old.encode())
@@ -69,12 +69,14 @@ def compact(
 
 
 def part_record_index(folder):
-    """Turn the record index of a table into one of each partition, with two file groups each."""
+    """Turn the record index of a table into a partitioned one, with two file groups per
+    partition.
+    """
     groups, schema = {}, b""
     for path in compact(folder, "record_index"):
         entries, records = {}, {}
         schema = _add(entries, hfile_reader.open_bytes(path.read_bytes(), str(path))) or schema
-        _changed(entries, schema, records.setdefault)
+        _change_records(entries, schema, records.setdefault)
         instant = path.stem.rpartition("_")[2]
         for key, record in records.items():
             file_id = index_group(record["recordIndexMetadata"][1]["partitionName"]).file_id
@@ -95,7 +97,7 @@ def _add(entries, file):
     return file.info.get("schema", b"")
 
 
-def _changed(entries, schema, change):
+def _change_records(entries, schema, change):
     parsed = fastavro.parse_schema(json.loads(schema))
     changed = {}
     for key, value in entries.items():

@@ -1,5 +1,5 @@
-"""``multilinear/1`` as FORMAT.md describes it, in whole numbers of Python: slow, and independent of
-the product.
+"""``multilinear/1`` as FORMAT.md describes it, with Python integers: slow, and independent of the
+product.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def multilinear(secret: bytes, key: bytes) -> tuple[int, int]:
 def path_hash(secret: bytes, path: str) -> tuple[int, int]:
     """Return both words of the hash of a partition path."""
     key = hashlib.shake_256(b"mdt multilinear/1" + secret).digest(34 * 4 * 8 + 32)[-32:]
-    found = struct.unpack(
+    hash_words = struct.unpack(
         "<2Q",
         hashlib.blake2b(path.encode(), digest_size=16, key=key, person=b"partition path").digest(),
     )
-    return found[0], found[1]
+    return hash_words[0], hash_words[1]

@@ -1,5 +1,5 @@
-"""What the tests of key indexes that are kept beside the table share: whether a store says what the
-table says.
+"""A check shared by the tests of key indexes outside the table: whether a store agrees with the
+table.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ Pairs = set[tuple[int, str]]
 
 
 def assert_knows_the_table(table: mdt.Table) -> int:
-    """Assert that the store has every key that stands in a file of the table, with its file group;
-    return the number of these pairs.
+    """Assert that the store has every key of the table's files with its file group. Return the
+    number of these pairs.
     """
     metadata, snapshot = table.metadata, table.snapshot()
     assert table.check().ok
@@ -27,7 +27,7 @@ def assert_knows_the_table(table: mdt.Table) -> int:
         assert segment.key_map is not None
         hashes = metadata.objects.key_map(segment.key_map).verify_all().hashes.hi.tolist()
         expected |= {(key, names[number].as_py()) for key in hashes}
-    found: Pairs = set()
+    stored: Pairs = set()
     scopes = (
         [""]
         if snapshot.definition.is_global
@@ -42,10 +42,10 @@ def assert_knows_the_table(table: mdt.Table) -> int:
             pairs = index.locate(
                 run.data, np.empty(len(hashes)), key_runs.KeyHashes(hashes, hashes)
             )
-            found |= {
+            stored |= {
                 (int(hashes[key]), run.groups[group])
                 for key, group in zip(pairs.key, pairs.group, strict=True)
             }
     live = {name for _, name in expected}
-    assert {pair for pair in found if pair[1] in live} >= expected
+    assert {pair for pair in stored if pair[1] in live} >= expected
     return len(expected)

@@ -1,6 +1,4 @@
-"""A task that takes its executor along; a module of its own, because Spark's workers import it by
-name.
-"""
+"""A task that kills its executor. A separate module, because Spark's workers import it by name."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ Rows = Iterable[Any]
 
 @dataclass(frozen=True)
 class Killing:
-    """``function``, of which the first call of all kills the executor when it has said all that it
-    says: files are written, nobody hears of it.
+    """``function``, whose very first call kills the executor after it has yielded everything: its
+    files are written, but the driver does not get the result.
     """
 
     function: Callable[[Rows], Rows]
@@ -35,9 +33,7 @@ class Killing:
 
 
 def _executor():
-    """Return the process of the executor, which stands above the daemon that this process was made
-    by.
-    """
+    """Return the process id of the executor, an ancestor of the daemon that forked this process."""
     pid = os.getpid()
     while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -46,14 +42,14 @@ def _executor():
 
 
 class Phases:
-    """Counts the stages that run our code in tasks, and lets one of them kill an executor."""
+    """Counts the stages that run mdt's code in tasks, and lets one of them kill an executor."""
 
     def __init__(self, folder):
         self.folder, self.count, self.kills = folder, 0, -1
 
     def counted(self, made):
-        """Return ``made``, which makes the rows of a stage of others and of a function, and is one
-        phase each time.
+        """Return ``made``, which makes the rows of a stage from other rows and a function, as a
+        function that counts each call as a phase.
         """
 
         def phase(rows, function, *more):

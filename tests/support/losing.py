@@ -1,4 +1,4 @@
-"""Objects that follow from data files and the log, and are gone."""
+"""Loss of objects that can be derived from data files and the log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mdt.metadata.files import paths
 
 
 def lose(table: mdt.Table, draw: random.Random) -> None:
-    """Delete up to three attachments and checkpoints; no checkpoint where it is all that there is
-    of a state.
+    """Delete up to three attachments and checkpoints. Checkpoints are kept if they are the only
+    source of a state.
     """
     storage, snapshot = table.storage, table.snapshot()
-    places = [paths.ATTACHMENTS_DIR]
+    prefixes = [paths.ATTACHMENTS_DIR]
     if not (snapshot.retention.first or snapshot.tags.seqs):
-        places += [paths.CHECKPOINTS_DIR, paths.HINT]
-    found = [info.path for place in places for info in storage.list(place)]
-    for path in draw.sample(found, min(len(found), 3)):
+        prefixes += [paths.CHECKPOINTS_DIR, paths.HINT]
+    candidates = [info.path for place in prefixes for info in storage.list(place)]
+    for path in draw.sample(candidates, min(len(candidates), 3)):
         storage.delete(path)

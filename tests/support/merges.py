@@ -7,29 +7,31 @@ from typing import Any
 
 import mdt
 
-Said = tuple[str, str | None, Any]
-"""A clause: kind, condition, and what it sets; None deletes."""
-NEW_ALL: Said = ("not_matched", None, "*")
-STAR: list[Said] = [("matched", None, "*"), NEW_ALL]
-"""Whole rows: an upsert that does not look at ordering values."""
+Clause = tuple[str, str | None, Any]
+"""A clause: its kind, its condition, and the assignments. None deletes."""
+NEW_ALL: Clause = ("not_matched", None, "*")
+STAR: list[Clause] = [("matched", None, "*"), NEW_ALL]
+"""Whole rows: an upsert that ignores ordering values."""
 
 
-def said(merge: Any, clauses: Iterable[Said]) -> Any:
+def with_clauses(merge: Any, clauses: Iterable[Clause]) -> Any:
     """Return ``merge`` with further clauses."""
-    for kind, condition, given in clauses:
+    for kind, condition, assignments in clauses:
         when = getattr(merge, f"when_{kind}")(condition)
         if kind == "not_matched":
-            merge = when.insert(given)
-        elif given is None:
+            merge = when.insert(assignments)
+        elif assignments is None:
             merge = when.delete()
         else:
-            merge = when.update(given)
+            merge = when.update(assignments)
     return merge
 
 
 def merged(
-    table: mdt.Table, source: Any, *clauses: Said, on: Any = None, **more: Any
+    table: mdt.Table, source: Any, *clauses: Clause, on: Any = None, **more: Any
 ) -> mdt.MergeResult:
     """Merge ``source`` by ``clauses``, by default by :data:`STAR`."""
-    result: mdt.MergeResult = said(table.merge(source, on, **more), clauses or STAR).execute()
+    result: mdt.MergeResult = with_clauses(
+        table.merge(source, on, **more), clauses or STAR
+    ).execute()
     return result

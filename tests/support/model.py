@@ -1,5 +1,5 @@
-"""Random histories of a table beside a dictionary: after each step our scans and hudi-rs see what
-the dictionary holds.
+"""Random histories of a table and a dictionary: after each step, mdt's scans and hudi-rs must see
+the content of the dictionary.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ INDEXES = (
 
 
 class TableAgainstDictionary(MergeRules, PastRules):
-    """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a
+    """The model: identity -> row. A larger ordering value wins, at equal values the later write. A
     delete is absolute.
     """
 
@@ -92,7 +92,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         small_files.JOINED_MIN = shape.joined_min
         if shape.joins_logs:
             small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = 0, 0
-        # else it is joined again
+        # otherwise, its parts are joined again
         split_groups.PART_BYTES, split_groups.PART_ROWS = (500, 1) if shape.joined_min > 2 else CUT
         mdt.create(self._storage(), shape.schema, **shape.arguments())
         self.table, self.other = self._opened(), self._opened(self.kind_of_other)
@@ -101,7 +101,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = DEFAULTS
         split_groups.PART_BYTES, split_groups.PART_ROWS = CUT
         if hasattr(self, "table") and sys.exc_info()[0] is None:
-            # else the step that failed is what to show
+            # otherwise, report the step that failed
             joined = self.table.history()["operation"].to_pylist().count("log_compact")
             count("log compactions in the model", joined)
             self.check_all()
@@ -152,20 +152,20 @@ class TableAgainstDictionary(MergeRules, PastRules):
     @precondition(lambda self: self.graves)
     @rule(data=st.data())
     def bring_deleted_keys_again(self, data):
-        """Rows of keys that were deleted, with ordering values below, at, and above those of the
-        deletes.
+        """Write rows of deleted keys with ordering values below, at and above those of
+        the deletes.
         """
         how = data.draw(st.sampled_from(("upsert", "insert", "merge")), label="how")
-        dead = [row for identity, row in self.graves.items() if identity not in self.model]
-        batch = self._with_parts_of(data, dead, self.shape.located_by)
+        deleted = [row for identity, row in self.graves.items() if identity not in self.model]
+        batch = self._with_parts_of(data, deleted, self.shape.located_by)
         counts = self._put(batch)
         writer, rows = self._writer(data), self._arrow(batch)
         if how == "merge":
-            done = writer.merge(rows).when_not_matched().insert().execute()
+            result = writer.merge(rows).when_not_matched().insert().execute()
             counts = {name: counts[name] for name in ("inserted", "late")}
         else:
-            done = writer.upsert(rows) if how == "upsert" else writer.insert(rows)
-        self._expect(done, counts)
+            result = writer.upsert(rows) if how == "upsert" else writer.insert(rows)
+        self._expect(result, counts)
         late = "rows that the model leaves out as older than the delete of their key"
         count(late, counts["late"])
         count("rows that the model revives", counts["inserted"])
@@ -187,8 +187,8 @@ class TableAgainstDictionary(MergeRules, PastRules):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), others=st.integers(0, 2))
     def delete_and_insert_again_beside_new_keys(self, data, others):
-        """The new keys make room for the old ones elsewhere; the old ones must return to where
-        their dead rows stand.
+        """The new keys make room for the old ones elsewhere. The old keys must return to the file
+        groups of their deleted rows.
         """
         known = self._known(data, min_size=1, max_size=4)
         self._expect(self._writer(data).delete(self._keys(known)), self._remove(known))
@@ -203,9 +203,11 @@ class TableAgainstDictionary(MergeRules, PastRules):
         self._compare_pruned(data)
 
     def _absent(self, rows):
-        """Return identity -> row of those that do not live."""
-        found = {self.shape.identity(row): row for row in rows}
-        return {identity: row for identity, row in found.items() if identity not in self.model}
+        """Return identity -> row of the rows that are not live."""
+        by_identity = {self.shape.identity(row): row for row in rows}
+        return {
+            identity: row for identity, row in by_identity.items() if identity not in self.model
+        }
 
     @precondition(lambda self: len(self.past) > 1)
     @rule(data=st.data(), rolls_back=st.booleans())
@@ -222,7 +224,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         self._have_columns_again(seq, before)
         self._compare_pruned(data)
 
-    # What must not change any row
+    # Operations that change no row
 
     @rule(data=st.data(), name=st.sampled_from(("a", "b", "c")), is_savepoint=st.booleans())
     def tag_or_untag(self, data, name, is_savepoint):
@@ -245,9 +247,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), commits=st.sampled_from((2, 0)))
     def compact_logs(self, data, commits):
-        """Log files of about one size are joined, also those of a few commits that come just
-        before.
-        """
+        """Log files of similar size are joined, also those of a few commits made just before."""
         row = data.draw(st.sampled_from(list(self.model.values())), label="again")
         for _ in range(commits):
             self._upsert(data, [row])
@@ -285,8 +285,8 @@ class TableAgainstDictionary(MergeRules, PastRules):
         name=st.sampled_from(("a", "b", None)),
     )
     def clean(self, data, kept, twice, name):
-        """Old states go, and their files, but of those with a tag; with two checkpoints before the
-        horizon old records, too.
+        """Old states and their files are deleted, except those with a tag. With two checkpoints
+        before the horizon, old records are archived, too.
         """
         writer = self._writer(data)
         if name is not None and name not in self.tags:
@@ -301,8 +301,8 @@ class TableAgainstDictionary(MergeRules, PastRules):
         self._compare(data)
 
     def _forget_what_went(self):
-        """States before the horizon can be read if they have a tag, and what happened after them is
-        not told.
+        """States before the horizon can be read if they have a tag. Changes after them cannot be
+        read.
         """
         horizon = self.table.snapshot().retention.horizon
         for seq in [seq for seq in self.past if seq < horizon]:
@@ -367,7 +367,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         assert self.table.snapshot().seq == writer.snapshot().seq
         self._compare_pruned(data)
 
-    # What must hold after every step
+    # Invariants after every step
 
     @invariant()
     def all_readers_see_the_model(self):
@@ -375,7 +375,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
             return
         self.steps += 1
         assert not list(check_placement(TableState(self.table.metadata, self.table.snapshot()))), (
-            "a Hudi writer would find a dead row"
+            "a Hudi writer would find a deleted row"
         )
         names = self.schema.names
         expected = bag_of(self.model.values(), names)
@@ -402,16 +402,18 @@ class TableAgainstDictionary(MergeRules, PastRules):
         for name in self.shape.formats:
             view = VIEWS[name]
             assert view.newest_version(storage) == seq
-            assert bag(view.rows(storage, self.schema, None)) == expected, f"{name}, by its text"
+            assert bag(view.rows(storage, self.schema, None)) == expected, (
+                f"{name}, by our own reader"
+            )
             self._compare_readers(view.others_rows, expected)
 
     def _compare_readers(self, others_rows, expected):
-        for name, found in others_rows(self.path, self.schema, None):
-            assert bag(found) == expected, name
+        for name, read in others_rows(self.path, self.schema, None):
+            assert bag(read) == expected, name
             count(f"steps of the model, each compared with {name}")
 
     def _as_declared(self, other):
-        """Return the rows of a table that is read without our metadata, in the declared types."""
+        """Return the rows of a table that is read without mdt's metadata, in the declared types."""
         rows = other.scan().to_arrow().select(self.schema.names)
         columns = [convert(rows[field.name].combine_chunks(), field.type) for field in self.schema]
         return pa.table(columns, schema=self.schema)
@@ -429,27 +431,27 @@ class TableAgainstDictionary(MergeRules, PastRules):
             row = data.draw(st.sampled_from(list(self.model.values())))
         key = {name: row[name] for name in self.shape.key}
         scan = self.table.scan([(name, "=", value) for name, value in key.items()])
-        wanted = [one for one in self.model.values() if key.items() <= one.items()]
-        assert bag(scan.to_arrow()) == bag_of(wanted, self.schema.names)
-        assert scan.explain().files_read == len(wanted), "each live key is in one segment"
+        matching = [live_row for live_row in self.model.values() if key.items() <= live_row.items()]
+        assert bag(scan.to_arrow()) == bag_of(matching, self.schema.names)
+        assert scan.explain().files_read == len(matching), "each live key is in one segment"
 
     def _compare_look_ups(self, data):
-        """Compare rows by key, of live, dead and unknown keys, in a random order."""
+        """Compare rows by key, of live, deleted and unknown keys, in a random order."""
         batch = data.draw(self._rows(max_size=6), label="looked up")
-        asked = data.draw(st.permutations([*batch, *self._known(data, max_size=6)]))
-        expected = [self._live(row) or dict.fromkeys(self.schema.names) for row in asked]
-        found = self.table.get(self._arrow(asked).select(list(self.shape.located_by)))
+        requested = data.draw(st.permutations([*batch, *self._known(data, max_size=6)]))
+        expected = [self._live(row) or dict.fromkeys(self.schema.names) for row in requested]
+        answer = self.table.get(self._arrow(requested).select(list(self.shape.located_by)))
         ids = [row["id"] for row in expected]
-        assert found["id"].to_pylist() == ids, "rows come in the order of the keys"
-        assert bag(found) == bag_of(expected, self.schema.names)
+        assert answer["id"].to_pylist() == ids, "rows come in the order of the keys"
+        assert bag(answer) == bag_of(expected, self.schema.names)
 
     def _compare(self, data):
         self._compare_pruned(data)
         self._compare_look_ups(data)
 
     def _live(self, row):
-        """Return the live row with the key and partition of ``row``: under table scope a key may
-        live in another partition.
+        """Return the live row with the key and partition of ``row``. Under table scope, a key may
+        be live in another partition.
         """
         known = self.model.get(self.shape.identity(row))
         if known is None or self.shape.partition(known) != self.shape.partition(row):
@@ -457,20 +459,20 @@ class TableAgainstDictionary(MergeRules, PastRules):
         return known if all(known[name] == row[name] for name in self.shape.key) else None
 
     def _known(self, data, **sizes):
-        """Draw rows of the model, as far as there are any."""
+        """Draw rows of the model, if there are any."""
         if not self.model:
             return []
         return data.draw(st.lists(st.sampled_from(list(self.model.values())), **sizes), "known")
 
     def _with_parts_of(self, data, rows, names):
-        """Draw as many rows, which have the values of these in some columns."""
+        """Draw as many rows, with the values of ``rows`` in the columns ``names``."""
         fresh = data.draw(self._rows(min_size=len(rows), max_size=len(rows)))
         pairs = zip(rows, fresh, strict=True)
         return [new | {name: old[name] for name in names} for old, new in pairs]
 
     def _in_known_partitions(self, batch):
-        """Return rows with the partition where their key lives in place of none: under table scope
-        they are refused without one.
+        """Replace a null partition by that of the live row with the key. Under table scope, rows
+        without a partition are refused.
         """
         if self.shape.scope == "partition" or not self.shape.moves:
             return batch
@@ -481,18 +483,18 @@ class TableAgainstDictionary(MergeRules, PastRules):
         return {name: old[name] for name in self.shape.partition_by if row[name] is None}
 
     def _upsert(self, data, batch):
-        """Upsert rows, or give the first one and the others to a writer that gathers them."""
+        """Upsert rows, or give the first row and the others to a writer that gathers them."""
         table, batch = self._writer(data), self._in_known_partitions(batch)
         rows = self._arrow(batch)
         if data.draw(st.integers(0, 3), label="gathered") < 3:
-            done = table.upsert(rows)
+            result = table.upsert(rows)
         else:
             with table.writer(max_seconds=3600) as writer:
-                told = [writer.upsert(part) for part in (rows[:1], rows[1:])]
+                futures = [writer.upsert(part) for part in (rows[:1], rows[1:])]
             count("upserts that the model gathers")
-            assert told[0].result() is told[1].result()
-            done = told[0].result()
-        self._expect(done, self._put(batch))
+            assert futures[0].result() is futures[1].result()
+            result = futures[0].result()
+        self._expect(result, self._put(batch))
         self._compare(data)
 
     def _check_the_past(self):
@@ -515,55 +517,55 @@ class TableAgainstDictionary(MergeRules, PastRules):
     def _arrow(self, batch, schema=None):
         return pa.Table.from_pylist(batch, schema=schema or self.schema)
 
-    # What the model of altered tables has otherwise
+    # Methods that the model of altered tables overrides
 
     def _rows(self, **sizes):
         """Return a strategy for rows of the table as it is."""
         return rows(self.shape, **sizes).map(self._in_known_partitions)
 
     def _is_as_made(self, name):
-        """Return whether a column is what it was when the table was made."""
+        """Return whether a column is as it was when the table was created."""
         return name in self.schema.names
 
     def _remember(self, seq):
         """Remember the columns after commit ``seq``."""
 
     def _have_columns_again(self, seq, before):
-        """Have the columns after commit ``seq``, to which the table was restored, and whose rows
-        the model has; ``before``: as it was.
+        """Give the model the columns after commit ``seq``, to which the table was restored. The
+        model has its rows already. ``before`` is the definition before the restore.
         """
 
     def _hudi_knows(self, *seqs):
-        """Return whether Hudi's readers see what we see of the states after commits ``seqs``, by
-        default of the newest one.
+        """Return whether Hudi's readers see the same as mdt for the states after commits ``seqs``,
+        by default the newest one.
         """
         return True
 
     def _altered(self, seq, until):
-        """Return the rows after commit ``seq`` with the columns of that after ``until``."""
-        found = self.past[seq]
+        """Return the rows after commit ``seq`` with the columns after commit ``until``."""
+        altered_rows = self.past[seq]
         for at, change in self.alters:
             if seq < at <= until:
-                found = [change(row) for row in found]
-        return found
+                altered_rows = [change(row) for row in altered_rows]
+        return altered_rows
 
     def _keys(self, batch, at=False):
         return self._arrow(batch).select([*self.shape.identified_by, *["ts"] * at])
 
     def _bury(self, identity, at=None):
-        """Delete a row of the model, at the ordering value of a row or at its own."""
+        """Delete a row of the model, at its own ordering value or at that of the row ``at``."""
         row = self.model.pop(identity)
         if self.shape.keeps_deletes:
             self.graves[identity] = row if at is None else at
 
     def _is_outlived(self, identity, row):
-        """Return whether the key of a row that does not live was deleted at a larger ordering
-        value.
+        """Return whether the key of a row that is not live was deleted at a larger
+        ordering value.
         """
         return identity in self.graves and rank(row) < rank(self.graves[identity])
 
     def _put(self, batch):
-        """Upsert into the model; return the counts that the table must give."""
+        """Upsert into the model. Return the counts that the table must give."""
         newest = {}
         for row in batch:
             identity = self.shape.identity(row)
@@ -581,8 +583,8 @@ class TableAgainstDictionary(MergeRules, PastRules):
         return counts
 
     def _remove(self, batch, at=False):
-        """Delete from the model, ``at`` the ordering values of the batch or at those of the rows;
-        return the counts that the table must give.
+        """Delete from the model, at the ordering values of the batch if ``at``, otherwise at those
+        of the rows. Return the counts that the table must give.
         """
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0, "missing": 0}
         named = {}
@@ -607,7 +609,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
 
 
 def histories(examples):
-    """Return how many histories to run."""
+    """Return settings that run so many histories."""
     return settings(
         max_examples=examples,
         stateful_step_count=_STEPS,

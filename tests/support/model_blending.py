@@ -1,4 +1,4 @@
-"""The rule of the model that upserts parts of rows, and merges columns."""
+"""The rule of the model for partial upserts and column mergers."""
 
 import math
 
@@ -13,14 +13,14 @@ from mdt.errors import Invalid
 
 
 def place(value):
-    """Return a value by which values stand in Spark's order."""
+    """Return a sort key for values in Spark's order."""
     if isinstance(value, float):
         return math.isnan(value), 0.0 if math.isnan(value) else value
     return value
 
 
 def unless_null(merge):
-    """Return a merger of two values that takes the other one where one is null."""
+    """Return a merger of two values that takes the other value if one is null."""
 
     def merged(older, newer):
         if older is None or newer is None:
@@ -37,7 +37,7 @@ total = unless_null(lambda older, newer: older + newer)
 
 
 def oldest(older, newer):
-    """A merger of somebody's own: what was there first stays, null or not."""
+    """A merger of a user: the older value is kept, null or not."""
     return older
 
 
@@ -46,7 +46,7 @@ MERGERS = {
     "note": {"coalesce": newest, "max": larger, oldest: oldest},
     "day": {"min": smaller},
 }
-"""Column -> what a call takes -> what it does to values of Python."""
+"""Column -> argument of the call -> function on Python values."""
 
 
 class BlendingRules(WritingRules):
@@ -63,16 +63,16 @@ class BlendingRules(WritingRules):
         missing = set()
         if partial:
             missing = set(data.draw(st.lists(st.sampled_from(free), min_size=1, unique=True)))
-        say = self._mergers(data, partial)
+        chosen = self._mergers(data, partial)
         writer, rows = self._writer(data), self._arrow(batch).drop_columns(sorted(missing))
-        mergers = {name: MERGERS[name][how] for name, how in say.items() if name not in missing}
+        mergers = {name: MERGERS[name][how] for name, how in chosen.items() if name not in missing}
         after = self._blended(batch, missing, mergers)
         if after is None:
             with pytest.raises(Invalid, match="the ordering field is null"):
-                writer.upsert(rows, partial=partial, mergers=say)
+                writer.upsert(rows, partial=partial, mergers=chosen)
         else:
             self.model, counts = after
-            self._expect(writer.upsert(rows, partial=partial, mergers=say), counts)
+            self._expect(writer.upsert(rows, partial=partial, mergers=chosen), counts)
             count("rows that the model blends", counts["updated"])
         self._compare_pruned(data)
 
@@ -86,12 +86,12 @@ class BlendingRules(WritingRules):
         ]
         if not names:
             return {}
-        some = st.lists(st.sampled_from(names), min_size=0 if partial else 1, unique=True)
-        chosen = data.draw(some, label="mergers")
+        some_names = st.lists(st.sampled_from(names), min_size=0 if partial else 1, unique=True)
+        chosen = data.draw(some_names, label="mergers")
         return {name: data.draw(st.sampled_from(list(MERGERS[name]))) for name in chosen}
 
     def _blended(self, batch, missing, mergers):
-        """Return the model after the upsert, and its counts; None if new rows lack their ordering
+        """Return the model after the upsert and its counts, or None if new rows lack their ordering
         value.
         """
         lacks_order = self.shape.ordering is not None and "ts" in missing

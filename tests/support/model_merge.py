@@ -1,5 +1,5 @@
-"""The rule of the model that merges: pairs are found in Python, clauses are functions of Python
-beside their SQL.
+"""The rule of the model for merges: pairs are found in Python, and each clause has a Python
+function beside its SQL.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CONDITIONS = {
         None: lambda s, t: True,
     },
 }
-"""By kind of clause: SQL -> what it says of a pair."""
+"""Kind of clause -> SQL condition -> the same condition on a pair of rows in Python."""
 UPDATES = [
     ({"x": "source.x", "note": mdt.col("target.note")}, lambda s, t: {"x": s["x"]}),
     (
@@ -73,9 +73,9 @@ ONS = ("identity", "key", "note")
 
 
 @dataclass(frozen=True)
-class Said:
-    """A clause as it is said, and as Python has it: ``make`` gives the row that a pair becomes,
-    None for none.
+class Clause:
+    """A clause in SQL and in Python. ``make`` returns the new row of a pair, or None for
+    a delete.
     """
 
     kind: str
@@ -111,23 +111,25 @@ class MergeRules(BlendingRules):
             with pytest.raises(Invalid, match="match several rows|repeat a key|exist already"):
                 merge.execute()
         else:
-            done = merge.execute()
+            result = merge.execute()
             self.model, counts = after
-            assert {name: getattr(done, name) for name in counts} == counts and done.attempts == 1
+            assert {
+                name: getattr(result, name) for name in counts
+            } == counts and result.attempts == 1
             is_changed = sum(counts.values()) > counts["late"]
-            assert (done.source_rows, bool(done.instant)) == (len(merged), is_changed)
+            assert (result.source_rows, bool(result.instant)) == (len(merged), is_changed)
             count("rows that the model merges", sum(counts.values()))
         self._compare(data)
 
     def _clauses(self, data, whole):
-        found = []
+        clauses = []
         for _ in range(data.draw(st.integers(1, 4), label="clauses")):
             kind = data.draw(st.sampled_from(list(CONDITIONS)))
-            if any(said.kind == kind and said.condition is None for said in found):
+            if any(clause.kind == kind and clause.condition is None for clause in clauses):
                 continue
             condition = data.draw(st.sampled_from(list(CONDITIONS[kind])))
-            found.append(Said(kind, condition, *self._action(data, kind, whole)))
-        return found
+            clauses.append(Clause(kind, condition, *self._action(data, kind, whole)))
+        return clauses
 
     def _action(self, data, kind, whole):
         if kind == "not_matched":
@@ -149,15 +151,15 @@ class MergeRules(BlendingRules):
         return data.draw(st.sampled_from(choices))
 
     def _newest(self, on, batch):
-        """Return of the rows that are matched by the same the one with the largest ordering value,
-        of equal ones the last.
+        """Among the rows that are matched by the same values, return the one with the largest
+        ordering value, of equal ones the last.
         """
-        found = {}
+        newest = {}
         for row in batch:
             by = self._matched_by(on, row)
-            if by not in found or not self.shape.is_older(row, found[by]):
-                found[by] = row
-        return list(found.values())
+            if by not in newest or not self.shape.is_older(row, newest[by]):
+                newest[by] = row
+        return list(newest.values())
 
     def _all_pairs(self, on, batch):
         return [(s, t) for s in batch for t in self.model.values() if self._pairs(on, s, t)]
@@ -168,30 +170,32 @@ class MergeRules(BlendingRules):
         return tuple(row[name] for name in self.shape.key) if on == "key" else row["note"]
 
     def _pairs(self, on, source, target):
-        mine, theirs = self._matched_by(on, source), self._matched_by(on, target)
-        return mine is not None and mine == theirs
+        source_values, target_values = self._matched_by(on, source), self._matched_by(on, target)
+        return source_values is not None and source_values == target_values
 
     def _after(self, batch, pairs, clauses):
-        """Return the model after a merge, and the counts; None for one that is refused."""
+        """Return the model after a merge and its counts, or None if the merge is refused."""
         identity, deleted, fresh = self.shape.identity, [], []
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0}
         matched, targets = {id(s) for s, _ in pairs}, {id(t) for _, t in pairs}
 
         def clause_of(kind, *pair):
-            return next((one for one in clauses if one.kind == kind and one.holds(pair)), None)
+            return next(
+                (clause for clause in clauses if clause.kind == kind and clause.holds(pair)), None
+            )
 
-        if len(targets) < len(pairs) and any(said.kind == "matched" for said in clauses):
+        if len(targets) < len(pairs) and any(clause.kind == "matched" for clause in clauses):
             return None
         model = dict(self.model)
-        some = [("matched", s, t) for s, t in pairs]
+        cases = [("matched", s, t) for s, t in pairs]
         for t in self.model.values():
             if id(t) not in targets:
-                some.append(("not_matched_by_source", None, t))
-        for kind, s, t in some:
-            said = clause_of(kind, s, t)
-            if said is None:
+                cases.append(("not_matched_by_source", None, t))
+        for kind, s, t in cases:
+            clause = clause_of(kind, s, t)
+            if clause is None:
                 continue
-            made = said.make(s, t)
+            made = clause.make(s, t)
             counts["deleted" if made is None else "updated"] += 1
             del model[identity(t)]
             if made is None:
@@ -199,9 +203,9 @@ class MergeRules(BlendingRules):
             else:
                 model[identity(made)] = made
         for s in batch:
-            said = clause_of("not_matched", s, None)
-            if id(s) not in matched and said is not None:
-                fresh.append(said.make(s, None))
+            clause = clause_of("not_matched", s, None)
+            if id(s) not in matched and clause is not None:
+                fresh.append(clause.make(s, None))
         identities = {identity(row) for row in fresh}
         if len(identities) < len(fresh) or identities & self.model.keys():
             return None
@@ -214,10 +218,10 @@ class MergeRules(BlendingRules):
     def _said(self, writer, batch, on, clauses, dedupe):
         ons = {"identity": None, "key": list(self.shape.key), "note": "target.note = source.note"}
         merge = writer.merge(self._arrow(batch), ons[on], dedupe=dedupe)
-        for said in clauses:
-            when = getattr(merge, f"when_{said.kind}")(said.condition)
-            if said.kind == "not_matched":
-                merge = when.insert(said.set)
+        for clause in clauses:
+            when = getattr(merge, f"when_{clause.kind}")(clause.condition)
+            if clause.kind == "not_matched":
+                merge = when.insert(clause.set)
             else:
-                merge = when.delete() if said.set is None else when.update(said.set)
+                merge = when.delete() if clause.set is None else when.update(clause.set)
         return merge

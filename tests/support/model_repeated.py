@@ -1,5 +1,5 @@
-"""Random histories of tables whose keys repeat, beside a list of rows: after each step our scans
-and hudi-rs see what it holds.
+"""Random histories of tables whose keys repeat, beside a list of rows: after each step, mdt's scans
+and hudi-rs must see its content.
 """
 
 import shutil
@@ -25,8 +25,8 @@ from mdt.stores.storage import LocalStorage
 
 
 class RepeatedAgainstList(RuleBasedStateMachine):
-    """The model: a list of rows.  Whoever upserts a key replaces all of its rows, unless one of
-    them has a larger ordering value.
+    """The model: a list of rows. An upsert of a key replaces all of its rows, unless one of them
+    has a larger ordering value.
     """
 
     kind_of_table = mdt.Table
@@ -67,11 +67,11 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         batch = data.draw(rows(self.shape, min_size=2, max_size=8))
         batch += self._known(data, min_size=1, max_size=3)
         newest = self._newest(batch)
-        repeated = sum(bool(self._of(one)) for one in newest)
+        repeated = sum(bool(self._of(identity)) for identity in newest)
         count("rows that the model inserts beside others of their key", repeated)
-        done = self.table.insert(self._arrow(batch), check=False)
+        result = self.table.insert(self._arrow(batch), check=False)
         late = len(batch) - len(newest)
-        self._expect(done, inserted=len(newest), updated=0, deleted=0, late=late)
+        self._expect(result, inserted=len(newest), updated=0, deleted=0, late=late)
         self.model += newest.values()
 
     @rule(data=st.data())
@@ -93,7 +93,7 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": len(batch) - len(newest)}
         for identity, row in newest.items():
             old = self._of(identity)
-            if any(self.shape.is_older(row, one) for one in old):
+            if any(self.shape.is_older(row, old_row) for old_row in old):
                 counts["late"] += 1
                 continue
             counts["updated" if old else "inserted"] += 1
@@ -108,15 +108,15 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         if data.draw(st.booleans()):
             batch += self._known(data, max_size=3)
         identities = {self.shape.identity(row) for row in batch}
-        gone = [len(self._of(one)) for one in identities]
-        done = self.table.delete(self._arrow(batch).select(list(self.shape.identified_by)))
+        row_counts = [len(self._of(identity)) for identity in identities]
+        result = self.table.delete(self._arrow(batch).select(list(self.shape.identified_by)))
         for identity in identities:
             self._forget(identity)
-        self._expect(done, deleted=sum(gone), missing=gone.count(0))
+        self._expect(result, deleted=sum(row_counts), missing=row_counts.count(0))
 
     @rule(deletes=st.booleans(), sub=st.integers(0, 1))
     def change_by_a_condition(self, deletes, sub):
-        """One of several rows of a key may be changed alone."""
+        """One of several rows of a key can be changed alone."""
         if deletes:
             self.table.delete_where(f"sub = {sub} and x is null")
             self.model = [row for row in self.model if row["sub"] != sub or row["x"] is not None]
@@ -166,7 +166,7 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         for change in self.table.changes(since, until, mode=mode).to_arrow().to_pylist():
             row = self._bag([change])
             if change["_change"] in ("delete", "update_before"):
-                assert not row - copy, "a row died that was not there"
+                assert not row - copy, "a deleted row was not live"
                 copy -= row
             else:
                 copy += row
@@ -177,16 +177,16 @@ class RepeatedAgainstList(RuleBasedStateMachine):
     def look_a_key_up(self, data):
         row = data.draw(st.sampled_from(self.model))
         key = {name: row[name] for name in self.shape.key}
-        known = [one for one in self.model if key.items() <= one.items()]
-        found = self.table.scan([(name, "=", value) for name, value in key.items()]).to_arrow()
-        assert bag(found) == self._bag(known)
-        asked = {name: row[name] for name in self.shape.located_by}
-        there = [r for r in known if self.shape.partition(r) == self.shape.partition(row)]
-        if len(there) > 1:
+        known = [live_row for live_row in self.model if key.items() <= live_row.items()]
+        read = self.table.scan([(name, "=", value) for name, value in key.items()]).to_arrow()
+        assert bag(read) == self._bag(known)
+        values = {name: row[name] for name in self.shape.located_by}
+        matches = [r for r in known if self.shape.partition(r) == self.shape.partition(row)]
+        if len(matches) > 1:
             with pytest.raises(Invalid, match="1 keys exist in several rows"):
-                self.table.get(asked)
+                self.table.get(values)
         else:
-            assert self._bag([self.table.get(asked)]) == self._bag(there)
+            assert self._bag([self.table.get(values)]) == self._bag(matches)
 
     @precondition(lambda self: self.past)
     @rule(data=st.data())
@@ -199,10 +199,10 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         assert bag(self.table.scan().to_arrow()) == self._bag(self.model)
-        ways = [{}, BY_POSITION] if self.shape.table_type == "MERGE_ON_READ" else [{}]
-        for way in ways:
-            found = hudi_table(self.folder / "table", self.shape.schema, way)
-            assert bag(found) == self._bag(self.model), f"hudi-rs {way}"
+        options_of_reads = [{}, BY_POSITION] if self.shape.table_type == "MERGE_ON_READ" else [{}]
+        for options in options_of_reads:
+            read = hudi_table(self.folder / "table", self.shape.schema, options)
+            assert bag(read) == self._bag(self.model), f"hudi-rs {options}"
         self.past[self.table.snapshot().seq] = list(self.model)
         count("steps of tables whose keys repeat")
 
@@ -215,8 +215,8 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         return data.draw(st.lists(st.sampled_from(self.model), **sizes))
 
     def _in_known_partitions(self, batch):
-        """Return the rows with a partition of their key in place of none: under table scope an
-        upsert without one is refused.
+        """Replace a null partition by a partition of the key. Under table scope, an upsert without
+        a partition is refused.
         """
         if self.shape.scope == "partition":
             return batch
@@ -234,13 +234,13 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         self.model = [row for row in self.model if self.shape.identity(row) != identity]
 
     def _newest(self, batch):
-        """Return of rows with the same identity the one that is written."""
-        found = {}
+        """Return identity -> the row that is written."""
+        newest = {}
         for row in batch:
             identity = self.shape.identity(row)
-            if identity not in found or not self.shape.is_older(row, found[identity]):
-                found[identity] = row
-        return found
+            if identity not in newest or not self.shape.is_older(row, newest[identity]):
+                newest[identity] = row
+        return newest
 
     def _storage(self):
         return LocalStorage(self.folder / "table", durable=False)

@@ -1,5 +1,5 @@
-"""Rules of the model that choose rows by what they say, replace or drop whole partitions, write
-numbered batches, each perhaps again, and mark rows as deletes.
+"""Rules of the model that change rows by a condition, replace or delete whole partitions, write
+numbered batches, sometimes repeatedly, and mark rows as deletes.
 """
 
 import pyarrow as pa
@@ -22,10 +22,10 @@ class WritingRules(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def delete_where(self, data):
-        chosen, done = self._chosen(data, None)
+        chosen, result = self._chosen(data, None)
         for identity in chosen:
             self._bury(identity)
-        assert done.deleted == len(chosen) and not done.updated and done.attempts == 1
+        assert result.deleted == len(chosen) and not result.updated and result.attempts == 1
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), falls=st.booleans())
@@ -39,31 +39,31 @@ class WritingRules(RuleBasedStateMachine):
         values = {name: value for name, value in values.items() if self._is_as_made(name)}
         if not values:
             return
-        chosen, done = self._chosen(data, values)
+        chosen, result = self._chosen(data, values)
         for identity in chosen:
             self.model[identity] = self.model[identity] | values
-        assert done.updated == len(chosen) and not done.deleted and done.attempts == 1
+        assert result.updated == len(chosen) and not result.deleted and result.attempts == 1
 
     def _chosen(self, data, values):
-        """Carry it out; return the identities of the rows that match."""
+        """Run the operation. Return the identities of the rows that match, and the result."""
         writer = self._writer(data)
         rows, definition = self._arrow(list(self.model.values())), writer.definition
-        asked = data.draw(conditions(self.schema, rows))
-        given = None if values is None else parse_assignments(definition, values, {})
+        condition = data.draw(conditions(self.schema, rows))
+        assignments = None if values is None else parse_assignments(definition, values, {})
         schema, action = definition.schema, definition.commit_action
         make = writer._choosing_on(writer._engine(None))
-        operation = make(writer.metadata, writer.options, asked, schema, action, given)
-        done = mdt.WriteResult.from_commit(run(writer.metadata, operation))
-        mask = matches(asked, rows).to_pylist()
+        operation = make(writer.metadata, writer.options, condition, schema, action, assignments)
+        result = mdt.WriteResult.from_commit(run(writer.metadata, operation))
+        mask = matches(condition, rows).to_pylist()
         count("rows that the model changes by a condition", sum(mask))
-        return [identity for identity, hit in zip(self.model, mask, strict=True) if hit], done
+        return [identity for identity, hit in zip(self.model, mask, strict=True) if hit], result
 
     # Partitions
 
     @rule(data=st.data(), whole=st.booleans())
     def insert_overwrite(self, data, whole):
-        """Rows of the partitions that rows are written to go, wherever they stand, and those of
-        partitions that are named; keys that live elsewhere move.
+        """The new rows replace all rows of their partitions, and those of named partitions. Keys
+        that are live elsewhere move.
         """
         sizes = ({"min_size": 4, "max_size": 12}, {"min_size": 0, "max_size": 2})
         batch = data.draw(st.one_of(*(self._rows(**size) for size in sizes)))
@@ -77,42 +77,44 @@ class WritingRules(RuleBasedStateMachine):
             replaced |= {self.shape.partition(r) for r in rows if self._is_of(r, more, columns)}
             ours = [{name: row[name] for name in self.shape.partition_by} for row in new.values()]
             arguments["partitions"] = [{name: more[name] for name in columns}, *ours]
-        gone = [
-            one
-            for one, row in self.model.items()
-            if is_all or self.shape.partition(row) in replaced
+        replaced_ids = [
+            id for id, row in self.model.items() if is_all or self.shape.partition(row) in replaced
         ]
         before = len(self.model)
-        for identity in gone:
+        for identity in replaced_ids:
             del self.model[identity]
-        left = len(self.model)
+        remaining = len(self.model)
         self.model |= new
-        moved = left + counts["inserted"] - len(self.model)
+        moved = remaining + counts["inserted"] - len(self.model)
         writer = self._writer(data)
         overwrite = writer.insert_overwrite_table if whole else writer.insert_overwrite
-        done = overwrite(self._arrow(batch), **arguments)
-        self._expect(done, {**counts, "deleted": before - left + moved, "updated": 0})
-        count("rows that the model replaces with their partitions", len(gone))
+        result = overwrite(self._arrow(batch), **arguments)
+        self._expect(result, {**counts, "deleted": before - remaining + moved, "updated": 0})
+        count("rows that the model replaces with their partitions", len(replaced_ids))
         self._compare(data)
 
     @precondition(lambda self: self.shape.partition_by)
     @rule(data=st.data(), by_path=st.booleans())
     def delete_partition(self, data, by_path):
         row, columns = self._some_partitions(data)
-        gone = [one for one, r in self.model.items() if self._is_of(r, row, columns)]
+        deleted_ids = [id for id, r in self.model.items() if self._is_of(r, row, columns)]
         writer, named = self._writer(data), {name: row[name] for name in columns}
         paths = set(writer.files()["partition"].to_pylist())
         if paths and by_path and len(columns) == 2:
             path = data.draw(st.sampled_from(sorted(paths)), label="path")
-            asked = [*self.shape.key, *self.shape.partition_by, "_hoodie_partition_path"]
-            live = writer.scan(columns=asked).to_arrow().to_pylist()
-            gone = [self.shape.identity(r) for r in live if r["_hoodie_partition_path"] == path]
-            self._drop(data, gone, writer.delete_partition(path))
+            names = [*self.shape.key, *self.shape.partition_by, "_hoodie_partition_path"]
+            live = writer.scan(columns=names).to_arrow().to_pylist()
+            deleted_ids = [
+                self.shape.identity(r) for r in live if r["_hoodie_partition_path"] == path
+            ]
+            self._drop(data, deleted_ids, writer.delete_partition(path))
         else:
-            self._drop(data, gone, writer.delete_partition([named, named]))
+            self._drop(data, deleted_ids, writer.delete_partition([named, named]))
 
     def _some_partitions(self, data):
-        """Return a row, and partition columns: its values there name partitions."""
+        """Return a row and partition columns. The values of the row in these columns name
+        partitions.
+        """
         [row] = data.draw(self._rows(min_size=1, max_size=1))
         choices = self.shape.partition_by, self.shape.partition_by[:1]
         return row, data.draw(st.sampled_from(choices), label="columns")
@@ -138,23 +140,21 @@ class WritingRules(RuleBasedStateMachine):
         self._compare_pruned(data)
 
     def _alone(self, batch):
-        """Return how many rows of a batch are written to an empty table, and how many repeat a key;
-        and those that are written.
-        """
+        """Return the counts of a batch that is written to an empty table, and the written rows."""
         old, self.model = self.model, {}
         graves, self.graves = self.graves, {}
         counts = self._put(batch)
         new, self.model, self.graves = self.model, old, graves
         return {"inserted": counts["inserted"], "late": counts["late"]}, new
 
-    # Batches of a stream: which is the newest outlives whatever the table goes through
+    # Batches of a stream: all other operations keep the number of the newest batch
 
     newest_batch = -1
     texts = frozenset()
 
     @rule(data=st.data())
     def upsert_once(self, data):
-        """A batch of a stream is upserted; other rows under its number, or an older one, change
+        """Upsert a batch of a stream. Other rows with its number, or an older number, change
         nothing.
         """
         batch = data.draw(self._rows(max_size=4))
@@ -162,25 +162,27 @@ class WritingRules(RuleBasedStateMachine):
         writer = self._writer(data).once("model", self.newest_batch)
         self._expect(writer.upsert(self._arrow(batch)), self._put(batch))
         older = data.draw(st.integers(0, self.newest_batch), label="again")
-        again = self._writer(data).once("model", older)
-        others = self._arrow(data.draw(self._rows(max_size=4)))
+        repeated = self._writer(data).once("model", older)
+        other_rows = self._arrow(data.draw(self._rows(max_size=4)))
         deletes = data.draw(st.booleans(), label="a delete")
-        self._expect_nothing(again.delete_where(None) if deletes else again.upsert(others))
-        assert again.snapshot().streams.batches["model"][0] == self.newest_batch
+        self._expect_nothing(
+            repeated.delete_where(None) if deletes else repeated.upsert(other_rows)
+        )
+        assert repeated.snapshot().streams.batches["model"][0] == self.newest_batch
         count("batches of the model that are written twice")
         self._compare_pruned(data)
 
     @rule(data=st.data(), text=st.sampled_from("abcdef"))
     def upsert_once_by_text(self, data, text):
-        """A batch with a text id is upserted if the table has none with it, whatever the numbers of
-        its stream are.
+        """A batch with a text id is upserted if the table has no batch with it, whatever the
+        numbers of its stream are.
         """
         batch = data.draw(self._rows(max_size=4))
-        done = self._writer(data).once("model", text).upsert(self._arrow(batch))
+        result = self._writer(data).once("model", text).upsert(self._arrow(batch))
         if text in self.texts:
-            self._expect_nothing(done)
+            self._expect_nothing(result)
         else:
-            self._expect(done, self._put(batch))
+            self._expect(result, self._put(batch))
             self.texts = self.texts | {text}
         count("batches of the model with text ids")
         self._compare_pruned(data)
@@ -203,7 +205,7 @@ class WritingRules(RuleBasedStateMachine):
         self._compare(data)
 
     def _put_marked(self, batch, marks):
-        """Upsert and delete in the model; return the counts that the table must give."""
+        """Upsert and delete in the model. Return the counts that the table must give."""
         newest = {}
         for row, mark in zip(batch, marks, strict=True):
             identity = self.shape.identity(row)

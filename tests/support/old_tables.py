@@ -1,4 +1,4 @@
-"""Tables as versions before ``multilinear/1`` made them: keys are hashed with MurmurHash3."""
+"""Tables as created by versions before ``multilinear/1``: keys are hashed with MurmurHash3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mdt import create_table
 
 A = "a\x16`B\x10\x146\x078NyujZ\x08rjMX \x01.I\x7ftailtail"
 B = "\x01vb r\x05D9wA\x02H-sf)jMX ~{\x17\x02tailtail"
-"""Two keys with one MurmurHash3_x64_128, whatever the seed."""
+"""Two keys with the same MurmurHash3_x64_128, whatever the seed is."""
 
 
 @contextmanager

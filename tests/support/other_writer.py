@@ -1,8 +1,8 @@
-"""A second writer on the files of a table, which knows nothing of our log: mdt, with its private
+"""A second writer on the files of a table that does not know mdt's log: mdt, with its private
 objects and names under other names.
 
-Both sides see the other's commits as those of another Hudi writer. The other writer does not wait
-for writes of ours that are pending, as Hudi's writers do not.
+Both sides see the commits of the other as those of another Hudi writer. The other writer does not
+wait for pending writes of mdt, as Hudi's writers do not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mdt.stores.contract import Data, Listing, Names, Storage, to_bytes
 from mdt.testing.faulty import FaultyStorage
 
 _OURS, _THEIRS = b"mdt.", b"aaa."
-"""Begin of our names in the contents of files, and that of the other writer's."""
+"""Prefix of mdt's names in the contents of files, and that of the other writer's names."""
 _FOLDERS = (".hoodie/.mdt", ".hoodie/.aaa")
 
 
@@ -29,10 +29,12 @@ class OtherWriter(FaultyStorage):
         super().__init__(inner, **named)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        whole = super().read(_swapped_path(path))
-        # it takes our pending writes for its own
-        whole = whole.replace(_THEIRS, _OURS) if path.endswith("inflight") else _swapped(whole)
-        return whole[offset:] if length is None else whole[offset : offset + length]
+        content = super().read(_swapped_path(path))
+        # it sees our pending writes as its own
+        content = (
+            content.replace(_THEIRS, _OURS) if path.endswith("inflight") else _swapped(content)
+        )
+        return content[offset:] if length is None else content[offset : offset + length]
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:
         return _swapped(super().read_whole(_swapped_path(path), bytes_max))
@@ -66,14 +68,14 @@ class OtherWriter(FaultyStorage):
         return super().stamp(_swapped_path(path))
 
     def list(self, prefix: str) -> Listing:
-        return _named(super().list(_swapped_path(prefix)))
+        return _swapped_infos(super().list(_swapped_path(prefix)))
 
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         listed = super().list_dir(_swapped_path(prefix), after=after, before=before)
-        listed = [info for info in _named(listed) if info.path not in skip]
-        if prefix == paths.PENDING_DIR:  # it takes our pending instants for its own
+        listed = [info for info in _swapped_infos(listed) if info.path not in skip]
+        if prefix == paths.PENDING_DIR:  # it sees our pending instants as its own
             listed += super().list_dir(prefix)
         return listed
 
@@ -100,6 +102,6 @@ def _swapped_path(path: str) -> str:
     return path
 
 
-def _named(listed: Listing) -> Listing:
+def _swapped_infos(listed: Listing) -> Listing:
     infos = [replace(info, path=_swapped_path(info.path)) for info in listed]
     return sorted(infos, key=lambda info: info.path)

@@ -1,4 +1,4 @@
-"""Bounds of partitions in Hudi's metadata table, as Hudi joins them."""
+"""Bounds of partitions in Hudi's metadata table, joined as Hudi joins them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages of a publisher that pauses: something else is carried out before one of its operations."""
+"""Storages of a publisher that pauses: a function is called before one of its operations."""
 
 from __future__ import annotations
 

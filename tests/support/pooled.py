@@ -33,27 +33,27 @@ from mdt.testing.process_pool import process_engine
 _write, _rewrite = write_tasks.write, tasks.rewrite
 
 
-def _done(*given: Any) -> None:
-    """Do what the task was to do: write rows, or rewrite files."""
-    work = _write if isinstance(given[0], write_tasks.BucketTask) else _rewrite
-    work(*given)
+def _run_task(*arguments: Any) -> None:
+    """Run the task: write rows, or rewrite files."""
+    work = _write if isinstance(arguments[0], write_tasks.BucketTask) else _rewrite
+    work(*arguments)
 
 
-def finds_damage(*given: Any) -> Any:
-    """Write, then meet an error of mdt."""
-    _done(*given)
+def finds_damage(*arguments: Any) -> Any:
+    """Write, then raise an error of mdt."""
+    _run_task(*arguments)
     raise Corrupt("a block is damaged", path="p", offset=3)
 
 
-def dies(*given: Any) -> Any:
-    """Write, then die without a word."""
-    _done(*given)
+def dies(*arguments: Any) -> Any:
+    """Write, then end the process without an error."""
+    _run_task(*arguments)
     os._exit(1)
 
 
 def copies(start: Path) -> Callable[[], LocalStorage]:
-    """Return what gives the table in the folder ``start`` again and again, each time in a new
-    folder beside it.
+    """Return a function that copies the table in the folder ``start`` to a new folder beside it,
+    and returns the storage of the copy.
     """
     numbers = count()
     return lambda: LocalStorage(
@@ -69,15 +69,15 @@ def processes() -> LocalEngine:
 
 @cache
 def thread() -> LocalEngine:
-    """Return an engine of one thread, whose tasks are given the open table: what it does repeats
-    exactly, also in memory.
+    """Return an engine of one thread whose tasks get the open table. Its operations repeat exactly,
+    also in memory.
     """
     return LocalEngine(ThreadPoolExecutor(1), 1, is_in_process=True)
 
 
 @dataclass(frozen=True)
 class PooledRows:
-    """Rows that an engine of tests holds: a :class:`mdt.engines.engine.EngineInput`."""
+    """Rows held by an engine of tests: a :class:`mdt.engines.engine.EngineInput`."""
 
     engine: LocalEngine
     table: pa.Table
@@ -104,7 +104,7 @@ class PooledRows:
 
 
 class Pool:
-    """What a user of such an engine gives as a session."""
+    """The session that a user of such an engine passes."""
 
 
 def engine_input(data: Any, table_columns: Sequence[str]) -> PooledRows | None:
@@ -126,17 +126,17 @@ choice.ENGINE_MODULES["pooled"] = __name__
 
 
 class ThreadTable(mdt.Table):
-    """A table whose rows tasks on one thread write, delete and merge: what they do repeats exactly,
-    also in memory.
+    """A table whose rows are written, deleted and merged by tasks on one thread. Its operations
+    repeat exactly, also in memory.
     """
 
     def _holder(self) -> LocalEngine:
         return thread()
 
     def _given(self, data: Any) -> EngineInput[Any] | None:
-        held = isinstance(data, PooledRows)
+        is_pooled = isinstance(data, PooledRows)
         return super()._given(
-            data if held else PooledRows(self._holder(), to_table(data, self.schema))
+            data if is_pooled else PooledRows(self._holder(), to_table(data, self.schema))
         )
 
 
@@ -151,4 +151,4 @@ class PooledTable(ThreadTable):
 
 
 EVERY_KIND = pytest.mark.parametrize("kind", [mdt.Table, ThreadTable, SpilledTable])
-"""Rows that the calling thread has, that tasks have, and that tasks have in scratch files."""
+"""Rows that are held by the calling thread, by tasks, and by tasks in scratch files."""

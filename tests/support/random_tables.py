@@ -1,4 +1,4 @@
-"""Random tables of several files, row groups and log files, and the rows that live in them."""
+"""Random tables of several files, row groups and log files, and their live rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _declarable(type: pa.DataType) -> bool:
 
 
 TYPES = [type for type in ALL_TYPES if _declarable(type)]
-"""Every type that has an order and that a table can be declared with."""
+"""Every type that has an order and with which a table can be declared."""
 
 
 _NUMBERS, _WORDS = st.none() | st.integers(-9, 9), st.none() | st.text(max_size=3)
@@ -56,7 +56,7 @@ NESTED: dict[pa.DataType, st.SearchStrategy[Any]] = {
         pa.struct([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64()))])
     ): _DEEP,
 }
-"""Types of columns that nobody filters on, and their values."""
+"""Types of columns without filters, and their values."""
 
 
 def create(schema: pa.Schema, **more: Any) -> mdt.Table:
@@ -71,7 +71,7 @@ def create(schema: pa.Schema, **more: Any) -> mdt.Table:
 @st.composite
 def tables(draw: st.DrawFn, *, nested: bool = False) -> tuple[mdt.Table, pa.Table]:
     """Draw a table of several files, row groups and log files, and its live rows as one Arrow
-    table; ``nested``: perhaps with nested columns.
+    table. With ``nested``, it may have nested columns.
     """
     types = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
     types += draw(st.lists(st.sampled_from(list(NESTED)), max_size=2)) if nested else []
@@ -85,14 +85,16 @@ def tables(draw: st.DrawFn, *, nested: bool = False) -> tuple[mdt.Table, pa.Tabl
     for _ in range(draw(st.integers(1, 4))):
         keys = draw(st.lists(st.integers(0, 20), min_size=1, max_size=9, unique=True))
         values = [st.none() | (NESTED[t] if t in NESTED else scalars(t)) for t in types]
-        columns = [draw(st.lists(one, min_size=len(keys), max_size=len(keys))) for one in values]
+        columns = [
+            draw(st.lists(strategy, min_size=len(keys), max_size=len(keys))) for strategy in values
+        ]
         rows = pa.table(
             [pa.array([f"k{k:02}" for k in keys]), *map(pa.array, columns, types)], schema=schema
         )
         table.upsert(rows)
         live |= {row["id"]: row for row in rows.to_pylist()}
-    gone = draw(st.lists(st.sampled_from(sorted(live)), max_size=4, unique=True))
-    if gone:
-        table.delete(pa.table({"id": gone}))
-    kept = [row for key, row in live.items() if key not in gone]
-    return table, pa.Table.from_pylist(kept, schema=schema)
+    deleted = draw(st.lists(st.sampled_from(sorted(live)), max_size=4, unique=True))
+    if deleted:
+        table.delete(pa.table({"id": deleted}))
+    live_rows = [row for key, row in live.items() if key not in deleted]
+    return table, pa.Table.from_pylist(live_rows, schema=schema)

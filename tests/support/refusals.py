@@ -1,4 +1,4 @@
-"""Calls that must fail, with the kind of their error and what it says."""
+"""Calls that must fail, with the kind and the text of their errors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ def refused(
     said: str, act: Callable[..., object], *given: Any, kind: type[MdtError] = Invalid, **named: Any
 ) -> MdtError:
     """Assert that ``act(*given, **named)`` raises exactly ``kind``, and that its text, with the
-    hint, has the parts of ``said`` in their order, which `` … `` separates; return the error.
+    hint, contains the parts of ``said`` in their order. `` … `` separates the parts. Return the
+    error.
     """
-    with pytest.raises(MdtError) as caught:
+    with pytest.raises(MdtError) as raised:
         act(*given, **named)
-    assert type(caught.value) is kind, repr(caught.value)
-    text, begin = str(caught.value), 0
+    assert type(raised.value) is kind, repr(raised.value)
+    text, begin = str(raised.value), 0
     for part in said.split(" … "):
-        found = text.find(part, begin)
-        assert found >= 0, f"{part!r} does not follow in {text!r}"
-        begin = found + len(part)
-    return caught.value
+        at = text.find(part, begin)
+        assert at >= 0, f"{part!r} does not follow in {text!r}"
+        begin = at + len(part)
+    return raised.value

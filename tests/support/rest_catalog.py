@@ -1,6 +1,6 @@
 """A REST catalog of Iceberg that checks requests as the specification and Iceberg's own library do.
 
-Its metadata are its own: it never writes into the table.
+Its metadata are separate: it never writes into the table.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Refusal(Exception):
 
 
 class RestCatalog(ThreadingHTTPServer):
-    """Knows namespaces and tables.
+    """A server with namespaces and tables.
 
     Attributes:
         tables: Namespace and name of a table -> its metadata.
         commits: The updates of each commit.
-        refusals: Requests that it refused, with the status.
+        refusals: Status and text of each refused request.
     """
 
     def __init__(self) -> None:
@@ -102,10 +102,10 @@ class RestCatalog(ThreadingHTTPServer):
                 _update(metadata, update)
             except AssertionError as error:
                 raise Refusal(400, f"{update['action']}: {error}") from error
-        known = {each["snapshot-id"] for each in metadata["snapshots"]}
+        known = {entry["snapshot-id"] for entry in metadata["snapshots"]}
         assert metadata["current-snapshot-id"] in known
         metadata["snapshot-log"] = [
-            e for e in metadata["snapshot-log"] if e["snapshot-id"] in known
+            entry for entry in metadata["snapshot-log"] if entry["snapshot-id"] in known
         ]
         self.tables[key] = metadata
         self.commits.append(body["updates"])
@@ -140,7 +140,7 @@ def _update(metadata: Json, update: Mapping[str, Any]) -> None:
         _add_snapshot(metadata, update["snapshot"])
     elif action == "set-snapshot-ref":
         id = update["snapshot-id"]
-        [snapshot] = [each for each in metadata["snapshots"] if each["snapshot-id"] == id]
+        [snapshot] = [entry for entry in metadata["snapshots"] if entry["snapshot-id"] == id]
         metadata["refs"][update["ref-name"]] = {"snapshot-id": id, "type": update["type"]}
         metadata["current-snapshot-id"] = id
         entry = {"snapshot-id": id, "timestamp-ms": snapshot["timestamp-ms"]}
@@ -148,8 +148,8 @@ def _update(metadata: Json, update: Mapping[str, Any]) -> None:
     else:
         assert action == "remove-snapshots", action
         ids = set(update["snapshot-ids"])
-        left = [each for each in metadata["snapshots"] if each["snapshot-id"] not in ids]
-        metadata["snapshots"] = left
+        remaining = [entry for entry in metadata["snapshots"] if entry["snapshot-id"] not in ids]
+        metadata["snapshots"] = remaining
 
 
 def _add_snapshot(metadata: Json, snapshot: Json) -> None:
@@ -192,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def rest_catalog() -> Iterator[RestCatalog]:
-    """Start a server, and end it."""
+    """Run a server."""
     server = RestCatalog()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

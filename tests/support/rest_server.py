@@ -1,4 +1,4 @@
-"""A server of a test that answers requests with JSON, and notes what is wrong with them."""
+"""A server for tests that answers requests with JSON and records their errors."""
 
 import json
 import threading
@@ -6,7 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class RestServer(ThreadingHTTPServer):
-    """Knows tables. ``answer``: what it answers to all requests, as for RestHandler.reply."""
+    """A server with tables. ``answer``: response to all requests, as arguments of
+    RestHandler.reply, or None.
+    """
 
     def __init__(self, handler):
         super().__init__(("127.0.0.1", 0), handler)
@@ -19,7 +21,7 @@ class RestServer(ThreadingHTTPServer):
 
 
 class RestHandler(BaseHTTPRequestHandler):
-    """Subclasses answer in ``handle_request``, with the body of a POST."""
+    """Subclasses answer in ``handle_request``, which gets the body of a POST or None."""
 
     def log_message(self, *_):
         pass

@@ -20,7 +20,7 @@ ENVIRONMENT = {
     "AWS_REGION": "us-east-1",
     "AWS_ALLOW_HTTP": "true",
 }
-"""What, beside the endpoint, opens a table there without storage_options."""
+"""Variables that, together with the endpoint, open a table there without storage_options."""
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def mock_server() -> Iterator[str]:
     import boto3
     from moto.server import ThreadedMotoServer
 
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else it prints every request
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # otherwise, it prints every request
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
@@ -50,7 +50,7 @@ def mock_server() -> Iterator[str]:
 
 @contextmanager
 def answering(status: int, body: str) -> Iterator[str]:
-    """Run a server that answers every request alike; yield its endpoint."""
+    """Run a server that gives the same response to every request, and yield its endpoint."""
 
     class Handler(BaseHTTPRequestHandler):
         answer: ClassVar[bytes] = body.encode()
@@ -81,10 +81,10 @@ def losing_replies(
     *,
     is_made: bool = True,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Run a server before ``endpoint``; yield its own, and the paths of requests with ``method``
-    and ``part`` whose first reply was ``status`` and ``told``.
+    """Run a server before ``endpoint``. Yield its own endpoint, and the paths of the requests with
+    ``method`` and ``part`` whose first reply was ``status`` and ``told``.
 
-    ``is_made``: whether it made such a request nevertheless.
+    ``is_made``: whether such a request reaches ``endpoint`` nevertheless.
     """
     host, lost = endpoint.removeprefix("http://"), list[str]()
 
@@ -96,7 +96,7 @@ def losing_replies(
                 upstream = HTTPConnection(host)
                 upstream.request(self.command, self.path, body, dict(self.headers))
                 with upstream.getresponse() as answer:
-                    found = answer.read()
+                    data = answer.read()
                 upstream.close()
             if is_lost:
                 lost.append(self.path)
@@ -116,7 +116,7 @@ def losing_replies(
                 if name in answer.headers:
                     self.send_header(name, answer.headers[name])
             self.end_headers()
-            self.wfile.write(found)
+            self.wfile.write(data)
 
         do_PUT = do_HEAD = do_POST = do_DELETE = do_GET
 
@@ -142,15 +142,15 @@ def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 @contextmanager
 def silent() -> Iterator[str]:
-    """Yield the endpoint of a server that takes connections and never answers."""
+    """Yield the endpoint of a server that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(16)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def nobody() -> str:
-    """Return an endpoint at which nothing listens."""
+def closed_endpoint() -> str:
+    """Return an endpoint at which no server listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -1,10 +1,10 @@
 """Run several writers in every order of their phases: a stateless model checker of some forty
 lines.
 
-An actor is a generator that pauses where another process could come in between.  A schedule is the
-list of actors that moved, one entry a step.  :func:`explore` runs the actors from the same start
-under every schedule, depth first; with a bound only those that take the turn from an actor that
-could go on at most so many times.
+An actor is a generator that pauses where another process could run in between. A schedule is the
+list of actors that moved, one entry per step. :func:`explore` runs the actors from the same start
+under every schedule, depth first. With a bound, an actor that could continue is preempted at most
+so many times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ import pytest
 import worlds
 from counting import count
 from pooled import thread
-from worlds import COW, MOR, State, as_state, city, deleted, ours, rows, theirs, told, upserted
+from worlds import (
+    COW,
+    MOR,
+    State,
+    as_state,
+    city,
+    deleted,
+    ours,
+    rows,
+    theirs,
+    transaction_log,
+    upserted,
+)
 
 import mdt
 from mdt.commit import recovery as rollback
@@ -43,18 +55,21 @@ from mdt.write.overwriting import Drop
 from mdt.write.setting import parse_assignments
 
 PAUSES = frozenset(("written", "checked", "committed"))
-"""Where a step ends.  Preparing reads immutable files, and claims and new names commute with
-everything that other writers do, so that for writers among themselves more pauses add schedules,
-but no behaviour.
+"""Ends of steps. Preparing reads immutable files, and claims and new names commute with everything
+that other writers do. So for writers among themselves, more pauses add schedules, but no behaviour.
 """
 EVERY_PAUSE = PAUSES | {"begun", "prepared", "claimed"}
-"""For company that looks at claims, at clocks or at names."""
+"""For writers beside actors that look at claims, clocks or names."""
 
 
 @dataclass
 class Ended:
-    """How an actor ended: ``seq`` of its commit or -1, ``attempts``, ``refused``: why its data were
-    not taken.
+    """How an actor ended.
+
+    Attributes:
+        seq: Its commit, or -1.
+        attempts: How often it tried to commit.
+        refused: Why its data were refused, or empty.
     """
 
     seq: int = -1
@@ -66,8 +81,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Actor:
-    """``start`` makes the generator, with a Metadata of its own; ``model`` is what its commit does
-    to the rows.
+    """``start`` makes the generator, with a Metadata of its own. ``model`` applies its commit to
+    the rows.
     """
 
     name: str
@@ -77,8 +92,8 @@ class Actor:
 
 @dataclass
 class Run:
-    """One schedule that was run to its end: the storage, the order of steps and how each actor
-    ended.
+    """A schedule that was run to its end: the storage, the order of steps and how each
+    actor ended.
     """
 
     storage: MemoryStorage
@@ -88,18 +103,18 @@ class Run:
     alive: dict[int, Any] = field(default_factory=dict)
 
     def move(self, choice):
-        """Let an actor take a step; return whether it has ended."""
+        """Let an actor take a step. Return whether it has ended."""
         self.schedule = (*self.schedule, choice)
         try:
             next(self.alive[choice])
-        except StopIteration as done:
+        except StopIteration as stop:
             del self.alive[choice]
-            self.ended[choice] = done.value
+            self.ended[choice] = stop.value
         return choice not in self.alive
 
     @property
     def conflicts(self):
-        """How many attempts lost."""
+        """The number of attempts that lost."""
         return sum(e.attempts - 1 for e in self.ended.values())
 
     def done(self):
@@ -108,16 +123,16 @@ class Run:
 
 
 def driven(storage, make, pauses=PAUSES):
-    """Carry out an operation, pausing after some phases."""
+    """Run an operation, pausing after some phases."""
     metadata = Metadata(storage)
     driver = steps(metadata, make(metadata), attempts=20)
     while True:
         try:
             phase = next(driver)
         except StopIteration as ended:
-            done = ended.value
-            seq = -1 if done.record is None else done.record.seq
-            return Ended(seq, done.attempts, "", done.record, done.snapshot.seq)
+            result = ended.value
+            seq = -1 if result.record is None else result.record.seq
+            return Ended(seq, result.attempts, "", result.record, result.snapshot.seq)
         except Invalid as error:
             return Ended(refused=error.message)
         except NothingGained:
@@ -127,7 +142,9 @@ def driven(storage, make, pauses=PAUSES):
 
 
 def acting(name, make, model=lambda state: state, pauses=PAUSES):
-    """Return an actor who carries out what ``make`` makes of metadata, definition and options."""
+    """Return an actor that runs the operation which ``make`` makes of metadata, definition and
+    options.
+    """
 
     def operation(metadata):
         definition = metadata.newest().definition
@@ -137,7 +154,7 @@ def acting(name, make, model=lambda state: state, pauses=PAUSES):
 
 
 def refused(actor, *errors):
-    """Return an actor whose commit may be refused by an error."""
+    """Return an actor whose commit may be refused by one of ``errors``."""
 
     def start(storage):
         try:
@@ -149,14 +166,14 @@ def refused(actor, *errors):
 
 
 def writing(name, data, operation, model=lambda state: state, *, pauses=PAUSES, **how):
-    """Return a writer of rows by the name of an operation, or by a rule."""
+    """Return a writer of rows, for the name of an operation or for a rule."""
     return acting(
         name, lambda m, d, o: RowWrite(m, o, operation, **how).in_process(data, d), model, pauses
     )
 
 
 def writing_in_tasks(name, data, operation, model=lambda state: state, pauses=PAUSES):
-    """Return the same in tasks of an engine."""
+    """Return a writer of rows in tasks of an engine."""
 
     def make(metadata, definition, options):
         request = RowWrite(metadata, options, operation)
@@ -178,27 +195,27 @@ def delete(ids):
 
 
 def restore(seq, state):
-    """Somebody who brings the state after commit ``seq`` back."""
+    """An actor that restores the state after commit ``seq``."""
     make = lambda m, d, o: Restore(m, o, lambda _: seq, d.commit_action)
     return acting(f"restore {seq}", make, lambda _: state)
 
 
 def conditional(where, fare=None):
-    """Somebody who deletes the rows that match, or gives them another fare; understands ``fare =
-    number`` alone.
+    """An actor that deletes the rows that match, or gives them another fare. It only understands
+    the condition ``fare = number``.
     """
-    wanted = float(where.removeprefix("fare = "))
+    old_fare = float(where.removeprefix("fare = "))
 
     def make(metadata, definition, options):
-        given = None if fare is None else parse_assignments(definition, {"fare": fare}, {})
-        asked, action = parse_where(where, definition.schema), definition.commit_action
-        return Conditional(metadata, options, asked, definition.schema, action, given)
+        assignments = None if fare is None else parse_assignments(definition, {"fare": fare}, {})
+        condition, action = parse_where(where, definition.schema), definition.commit_action
+        return Conditional(metadata, options, condition, definition.schema, action, assignments)
 
     def after(state):
-        hit = {key: (ts, fare) for key, (ts, old) in state.items() if old == wanted}
+        changed = {key: (ts, fare) for key, (ts, old) in state.items() if old == old_fare}
         if fare is not None:
-            return {**state, **hit}
-        return {key: row for key, row in state.items() if key not in hit}
+            return {**state, **changed}
+        return {key: row for key, row in state.items() if key not in changed}
 
     name = f"delete where {where}" if fare is None else f"set fare = {fare} where {where}"
     return acting(name, make, after)
@@ -210,25 +227,27 @@ def without(state, cities):
 
 
 def overwrite(ids, ts, fare, name="insert_overwrite", ends=None):
-    """A writer of rows in the place of their partitions, of all (``ends=["*"]``), or of the whole
-    table.
+    """An actor that replaces the partitions of its rows, all partitions (``ends=["*"]``), or the
+    whole table.
     """
     replaced = {city(i) for i in ids} if name == "insert_overwrite" and not ends else "xy"
     after = lambda state: upserted(without(state, replaced), ids, ts, fare)
-    said = f"{name} {ids}" if ends is None else f"{name} {ids} {ends}"
-    return writing(said, rows(ids, ts, fare), name, after, ends=ends)
+    title = f"{name} {ids}" if ends is None else f"{name} {ids} {ends}"
+    return writing(title, rows(ids, ts, fare), name, after, ends=ends)
 
 
 def drop(pattern):
-    """Somebody who deletes the partitions that match, ``city=x`` or ``city=*``, or all rows."""
-    gone = "x" if pattern == "city=x" else "xy"
-    named, what = ([pattern], "delete_partition") if pattern else (None, "truncate")
-    return acting(f"drop {pattern}", lambda *_: Drop(named, what), lambda s: without(s, gone))
+    """An actor that deletes the partitions that match, ``city=x`` or ``city=*``, or all rows."""
+    cities = "x" if pattern == "city=x" else "xy"
+    partitions, what = ([pattern], "delete_partition") if pattern else (None, "truncate")
+    return acting(
+        f"drop {pattern}", lambda *_: Drop(partitions, what), lambda s: without(s, cities)
+    )
 
 
 def compaction(groups=None):
-    """A table service.  ``groups``: the file groups of one step, by their numbers at the beginning;
-    None: all.
+    """A table service. ``groups``: the file groups of one step, by their numbers at the beginning,
+    or None for all.
     """
 
     def make(metadata, definition, options):
@@ -260,7 +279,7 @@ def joining():
 
 
 def cutting():
-    """A table service that makes several file groups of one."""
+    """A table service that splits a file group into several."""
     return acting("cutting", lambda m, d, o: worlds.cutting(m))
 
 
@@ -275,17 +294,18 @@ def index_change(name, **change):
 
 
 def rekey():
-    """Somebody who gives the table another key hash."""
+    """An actor that gives the table another key hash."""
     return acting("rekey", lambda m, d, o: Rekey(m, o))
 
 
 def alter(*, rewrites=False):
-    """Somebody who drops the fare and adds it again: all rows of older commits have another one.
+    """An actor that drops the fare and adds it again, so that all rows of older commits have
+    another fare.
 
     Args:
         rewrites: Write all rows again in the same commit.
     """
-    wanted = Alteration(
+    alteration = Alteration(
         add={"fare": pa.field("fare", pa.float64())},
         drop=["fare"],
         defaults={"fare": 9.0},
@@ -293,7 +313,7 @@ def alter(*, rewrites=False):
     )
     make = lambda m, d, o: Alter(
         m.storage,
-        lambda _: wanted,
+        lambda _: alteration,
         d.commit_action,
         beyond_hudi=True,
         rewriting=Rewriting(m) if rewrites else None,
@@ -303,14 +323,14 @@ def alter(*, rewrites=False):
 
 
 def rollback_of_all():
-    """Somebody who takes every running transaction for dead, and pauses wherever recovery could be
-    interrupted.
+    """An actor that considers every running transaction crashed, and pauses wherever recovery could
+    be interrupted.
     """
 
     def start(storage):
         metadata = Metadata(storage)
-        known = metadata.newest().transactions
-        doomed = [claim for claim in rollback.pending(metadata) if claim.txn not in known]
+        transactions = metadata.newest().transactions
+        doomed = [claim for claim in rollback.pending(metadata) if claim.txn not in transactions]
         yield "looked"
         ended = yield from driven(storage, lambda _: rollback.Rollback(doomed))
         for claim in doomed:
@@ -323,7 +343,9 @@ def rollback_of_all():
 
 
 def reader():
-    """Somebody who takes a snapshot, reads it, reads it again later, and must see the same rows."""
+    """An actor that takes a snapshot, reads it, reads it again later, and must see the
+    same rows.
+    """
 
     def start(storage):
         scan = mdt.open(storage).scan()
@@ -331,8 +353,8 @@ def reader():
         yield "read"
         old = mdt.open(storage).scan()
         yield "taken"
-        again, later = as_state(scan.to_arrow()), as_state(old.to_arrow())
-        assert again == first, "a snapshot changed under its reader"
+        repeated, later = as_state(scan.to_arrow()), as_state(old.to_arrow())
+        assert repeated == first, "a snapshot changed under its reader"
         seen = [(scan.snapshot.seq, first), (old.snapshot.seq, later)]
         return Ended(begun_at=scan.snapshot.seq, record=seen)
 
@@ -340,7 +362,7 @@ def reader():
 
 
 def explore(start, actors, *, preemptions=None, watch=None):
-    """Yield the run of every schedule; ``watch`` is called whenever an actor has ended."""
+    """Yield the run of every schedule. ``watch`` is called whenever an actor has ended."""
     waiting = [()]
     while waiting:
         prefix, taken = waiting.pop(), 0
@@ -359,7 +381,7 @@ def explore(start, actors, *, preemptions=None, watch=None):
 
 
 def at_random(start, actors, draw):
-    """Return the run of one schedule that is drawn."""
+    """Return the run of one random schedule."""
     run = begun(start, actors)
     while run.alive:
         run.move(draw.choice(sorted(run.alive)))
@@ -373,7 +395,9 @@ def begun(start, actors):
 
 
 def checked(start, actors, depth):
-    """Yield the run of every schedule, and the table that it leaves, in which nothing is wrong."""
+    """Yield the run of every schedule with the table that it leaves. A check of the table finds
+    nothing.
+    """
     for run in explore(start, actors, preemptions=depth):
         count("schedules")
         table = mdt.open(run.storage)
@@ -384,31 +408,30 @@ def checked(start, actors, depth):
 # Schedules of the worlds of worlds.py, whose model is a dict
 
 CHECK_EVERY = 9
-"""A full check costs more than a schedule; rows, history and claims are looked at after each one.
-"""
+"""A full check costs more than a schedule. Rows, history and claims are checked after each one."""
 KINDS = [(MOR, "record"), (MOR, "bloom"), (COW, "bloom")]
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
-"""Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
+"""How often an actor may be interrupted in schedules by day. There is no limit at night."""
 
 
 def states(actors, run, newest):
-    """Return what the table must hold after each commit to ``newest``: the model, applied in the
-    order of the commits.
+    """Return the rows that the table must hold after each commit to ``newest``: the model, applied
+    in the order of the commits.
     """
     model = {seq: actors[n].model for seq, n in run.done()}
-    found = [{}, {key: (1, 1.0) for key in worlds.BASE_STATE}, worlds.BASE_STATE]
+    expected = [{}, {key: (1, 1.0) for key in worlds.BASE_STATE}, worlds.BASE_STATE]
     if run.spread:
-        found.append(worlds.CLUSTERED_STATE)
-    for seq in range(len(found), newest + 1):
-        found.append(model[seq](found[-1]) if seq in model else found[-1])
-    return found
+        expected.append(worlds.CLUSTERED_STATE)
+    for seq in range(len(expected), newest + 1):
+        expected.append(model[seq](expected[-1]) if seq in model else expected[-1])
+    return expected
 
 
 def assert_serial(actors, run):
-    """Assert that the run left what its actors, one after the other in the order of their commits,
-    would leave.
+    """Assert that the run left the state that its actors would leave one after the other, in the
+    order of their commits.
     """
-    commits = told(run.storage)
+    commits = transaction_log(run.storage)
     assert commits.seqs == list(range(commits.seq + 1)), run.schedule
     assert ours(run.storage) == states(actors, run, commits.seq)[-1], run.schedule
     assert not commits.pending, run.schedule
@@ -424,10 +447,10 @@ def explored(
     is_beyond_hudi=False,
     start=worlds.filled,
 ):
-    """Run every schedule, assert what holds for all, and return the runs.
+    """Run every schedule, assert the properties that all runs have, and return the runs.
 
-    ``is_spread``: with two file groups a partition.  ``is_beyond_hudi``: columns are altered as
-    hudi-rs does not read them, so it is not asked.
+    ``is_spread``: with two file groups per partition. ``is_beyond_hudi``: columns are altered in a
+    way that hudi-rs cannot read, so it is not compared.
     """
     runs = []
     start = worlds.spread if is_spread else start
@@ -444,12 +467,12 @@ def explored(
 
 
 def row_of(key):
-    """Return who looks at a row after a run."""
+    """Return a function that looks up a row after a run."""
     return lambda run: ours(run.storage).get(key)
 
 
 def fares(run):
-    """Return the different fares after a run."""
+    """Return the distinct fares after a run."""
     return frozenset(fare for _, fare in ours(run.storage).values())
 
 
@@ -464,24 +487,26 @@ def case(
     look=None,
     ends=None,
 ):
-    """Return the parameters of :func:`assert_case` for each of ``depths`` on one kind of table by
-    day, and on others at night; all but the first depth are of the night, too.
+    """Return the parameters of :func:`assert_case` for each of ``depths``, on one kind of table by
+    day and on others at night. All depths but the first are for the night, too.
 
-    conflicts: How many attempts may lose.  ends: All that ``look`` may see after a run.
+    conflicts: How many attempts may lose. ends: All results that ``look`` may return after a run.
     """
-    found = []
-    for one in (kind, *night):
+    parameters = []
+    for table_kind in (kind, *night):
         for depth in depths:
-            is_late = not by_day or one != kind or depth != depths[0]
+            is_late = not by_day or table_kind != kind or depth != depths[0]
             marks = pytest.mark.nightly if is_late else ()
-            name = f"{sentence}-{'-'.join(one)}-{depth}"
-            values = one, actors, depth, conflicts, look, ends
-            found.append(pytest.param(values, id=name, marks=marks))
-    return found
+            name = f"{sentence}-{'-'.join(table_kind)}-{depth}"
+            values = table_kind, actors, depth, conflicts, look, ends
+            parameters.append(pytest.param(values, id=name, marks=marks))
+    return parameters
 
 
 def assert_case(values):
-    """Run every schedule of a case; each of its conflicts, and of its ends, must be met."""
+    """Run every schedule of a case. Each of its numbers of conflicts, and each of its ends, must
+    occur.
+    """
     kind, actors, depth, conflicts, look, ends = values
     runs = explored(kind, *actors, preemptions=depth)
     assert conflicts is None or {run.conflicts for run in runs} == conflicts

@@ -1,4 +1,4 @@
-"""Tables that two writers write: mdt, and another in the place of Hudi's."""
+"""Tables with two writers: mdt, and another in the place of Hudi's."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The processes of the soak: writers, services, readers and a follower of one table, any of which
-may be killed at any moment.
+"""The processes of the soak test: writers, services, readers and a follower of one table. Any of
+them may be killed at any moment.
 
-A writer has some keys of its own, and every commit of it writes them all with one number, or
-deletes them all.  So whoever sees two numbers among the keys of one writer, or some of them only,
-has seen half a commit.  Before a commit the writer notes its number in a journal, and after it that
-it was acknowledged.
+A writer has some keys of its own, and each of its commits writes all of them with one number, or
+deletes all of them. A reader that sees two numbers among the keys of one writer, or only some of
+its keys, has seen half a commit. A writer notes its number in a journal before a commit, and its
+acknowledgement after it.
 """
 
 import os
@@ -20,7 +20,7 @@ from mdt.services.reclaiming import cleaning
 
 KEYS = 40
 GATHERER = 2
-"""The writer that gathers."""
+"""The writer that gathers rows."""
 GONE = -1
 """Number of a writer whose keys are deleted."""
 SCHEMA = pa.schema([("id", pa.int64()), ("writer", pa.int64()), ("n", pa.int64())])
@@ -38,7 +38,7 @@ def rows(writer, n):
 
 
 def create(folder, partition_by):
-    """Make the table."""
+    """Create the table."""
     options = {**OPTIONS, "mdt.max.file.bytes": 4096}
     mdt.create(
         folder / "t",
@@ -51,27 +51,27 @@ def create(folder, partition_by):
 
 
 def seen(table):
-    """Return the number of each writer that has rows; asserts that all of its keys have it."""
+    """Return the number of each writer that has rows. Assert that all of its keys have it."""
     numbers = {}
     for row in table.select(["writer", "n"]).to_pylist():
         numbers.setdefault(row["writer"], []).append(row["n"])
-    for writer, found in numbers.items():
-        assert len(found) == KEYS and len(set(found)) == 1, (
-            f"half a commit of writer {writer}: {sorted(set(found))}, {len(found)} rows"
+    for writer, written in numbers.items():
+        assert len(written) == KEYS and len(set(written)) == 1, (
+            f"half a commit of writer {writer}: {sorted(set(written))}, {len(written)} rows"
         )
-    return {writer: found[0] for writer, found in numbers.items()}
+    return {writer: written[0] for writer, written in numbers.items()}
 
 
 def note(path, text):
-    """Add a line to a file so that it survives the end of this process."""
+    """Append a line to a file so that it survives the end of this process."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, f"{text}\n".encode())
     os.close(descriptor)
 
 
 def journal(folder, writer):
-    """Return what a writer's rows may be: the number that was acknowledged last (GONE: none), and
-    those that were tried since.
+    """Return the possible numbers of a writer's rows: the last acknowledged one (GONE for none),
+    and those that were tried since.
     """
     path = folder / f"journal-{writer}"
     acknowledged, tried = GONE, list[int]()
@@ -85,7 +85,7 @@ def journal(folder, writer):
 
 
 def write(folder, writer, seed):
-    """Upsert and delete for ever."""
+    """Upsert and delete forever."""
     draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
     n = seed * 1_000_000
     if writer == GATHERER:
@@ -105,27 +105,27 @@ def write(folder, writer, seed):
 
 
 def gather(folder, writer, draw, n):
-    """Upsert and delete for ever by a writer that gathers, two numbers at a time."""
+    """Upsert and delete forever with a writer that gathers rows, two numbers at a time."""
     with mdt.open(folder / "t", OPTIONS).writer(max_seconds=0) as gathering:
         while True:
-            told = []
+            futures = []
             for _ in range(2):
                 n += 1
                 number = GONE if draw.random() < 0.15 else n
                 note(folder / f"journal-{writer}", f"try {number}")
-                told.append(
+                futures.append(
                     gathering.delete(rows(writer, 0))
                     if number == GONE
                     else gathering.upsert(rows(writer, n))
                 )
-            if any(isinstance(future.exception(), Conflict) for future in told):
+            if any(isinstance(future.exception(), Conflict) for future in futures):
                 continue
-            assert all(future.result() for future in told)
+            assert all(future.result() for future in futures)
             note(folder / f"journal-{writer}", f"ok {number}")
 
 
 def look_after(folder, writer, seed):
-    """Compact, cluster, clean and abort for ever."""
+    """Compact, cluster and clean forever."""
     cleaning.ARCHIVE_RECORDS_MIN = 8
     draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
     while True:
@@ -140,7 +140,7 @@ def look_after(folder, writer, seed):
 
 
 def read(folder, writer, seed):
-    """Scan for ever, also states that were there a moment ago."""
+    """Scan forever, also the states of a moment ago."""
     table = mdt.open(folder / "t", OPTIONS)
     while True:
         scan = table.scan()
@@ -163,10 +163,10 @@ def applied(state, changes):
     for row in changes.to_pylist():
         if row["_change"] in ("delete", "update_before"):
             assert state.pop(row["id"]) == (row["writer"], row["n"]), (
-                "a row died that the copy does not have"
+                "a deleted row is not in the copy"
             )
         else:
-            assert row["id"] not in state, "a row came that the copy has"
+            assert row["id"] not in state, "an inserted row is in the copy already"
             state[row["id"]] = row["writer"], row["n"]
 
 
@@ -178,9 +178,7 @@ def copied(table, seq):
 
 
 def follow(folder, writer, seed):
-    """Apply changes to a copy for ever, and compare it; a range that was cleaned means to begin
-    again.
-    """
+    """Apply changes to a copy forever, and compare it. Begin again if the range was cleaned."""
     table = mdt.open(folder / "t", OPTIONS)
     at, state, mode = -1, dict[int, tuple[int, int]](), "net"
     while True:
@@ -211,7 +209,7 @@ ACTORS = {
 
 
 def act(name, folder, seed):
-    """Be an actor until killed; what goes wrong is noted."""
+    """Run an actor until it is killed. Note its errors."""
     try:
         ACTORS[name](Path(folder), int(name[-1]) if name[-1].isdigit() else 0, seed)
     except BaseException as error:

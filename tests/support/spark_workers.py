@@ -1,8 +1,8 @@
-"""What Spark's Python workers are forked from: PySpark's own daemon, with what our tasks need
-imported already.
+"""The process from which Spark's Python workers are forked: PySpark's own daemon, with the imports
+of our tasks.
 
-A worker that begins with PySpark's daemon spends a second of a processor on imports, and Spark ends
-those that fail or are idle for a minute.
+A worker that is forked from PySpark's daemon spends a second of a processor on imports, and Spark
+ends workers that fail or are idle for a minute.
 """
 
 import pyarrow.compute

@@ -1,4 +1,4 @@
-"""Tables whose input comes in pieces and never fits into memory."""
+"""Tables whose input arrives in pieces and never fits into memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def in_pieces(table: pa.Table, rows: int = 3) -> Iterator[pa.Table]:
 
 
 def forms(table: pa.Table, folder: Path) -> list[Any]:
-    """Return the rows of a table in everything that is read piece by piece."""
+    """Return the rows of a table in every kind of input that is read in pieces."""
     ds.write_dataset(table, folder, format="parquet")
     stream = {"__arrow_c_stream__": lambda _, schema=None: table.__arrow_c_stream__(schema)}
     return [
@@ -43,8 +43,8 @@ def forms(table: pa.Table, folder: Path) -> list[Any]:
 
 @contextmanager
 def memory_watched() -> Iterator[Callable[[], int]]:
-    """Yield what tells how many bytes of Arrow were taken at most until now; it looks whenever it
-    is called, and when rows that were put aside are read again.
+    """Yield a function that returns the largest number of bytes that Arrow has allocated so far. It
+    measures whenever it is called, and when spilled rows are read again.
     """
     before, most = pa.total_allocated_bytes(), 0
     batches = Spilled.batches
@@ -64,7 +64,7 @@ def memory_watched() -> Iterator[Callable[[], int]]:
 
 
 class SpilledTable(mdt.Table):
-    """A table that holds no row of its input in memory, as far as it can help it."""
+    """A table that keeps no rows of its input in memory, as far as possible."""
 
     def __init__(
         self, storage: Storage, options: Mapping[str, Any] | None = None, **more: Any

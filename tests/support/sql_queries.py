@@ -1,8 +1,8 @@
 """Random queries of Spark SQL over the two tables of a world, and how their answers can be
 compared.
 
-Literals come from the tables' own rows, or lie beside them. What floats add up to depends on the
-order of rows, so only whole numbers are summed.
+Literals come from rows of the tables or lie beside them. Sums of floats depend on the order of
+rows, so only whole numbers are summed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from decimal import Decimal
 import pyarrow as pa
 
 ROWS, KEYS, COUNT = "rows", "keys", "count"
-"""Rows as a multiset; sort keys in their order, the rest among the rows of ``every``; so many of
-the rows of ``every``.
+"""Ways to compare: rows as a multiset; sort keys in their order, the other columns among the rows
+of ``every``; the number of rows, which must be among the rows of ``every``.
 """
 
 KINDS = {
@@ -57,7 +57,7 @@ JOINABLE = (
     ("wall", "at"),
     ("s", "s"),
 )
-"""Columns of either side; those that rise come more often, and types that are cast to meet."""
+"""Columns of both sides. Those that rise are more frequent, and some types must be cast."""
 FEW_PARTNERS = ("k", "n", "id", "d", "m", "at", "wall", "s.n")
 """Columns in which few rows have the same value."""
 OPS = ("=", "=", "=", "<", "<=", ">", ">=", "!=", "<=>")
@@ -65,10 +65,13 @@ OPS = ("=", "=", "=", "<", "<=", ">", ">=", "!=", "<=>")
 
 @dataclass(frozen=True)
 class Query:
-    """A query; ``compare``: of ROWS, KEYS, COUNT. ``keys``: how many of its columns come first and
-    are sort keys. ``every``: all rows that it may choose from.
+    """A query.
 
-    ``exact``: whether floats must have the same bits; groups and extremes may have either zero.
+    Attributes:
+        compare: ROWS, KEYS or COUNT.
+        keys: The number of sort keys, which are its first columns.
+        every: All rows that it may choose from.
+        exact: Whether floats must have the same bits. Groups and extremes may have either zero.
     """
 
     text: str
@@ -105,7 +108,7 @@ def literal(value, type):
 
 
 class Writer:
-    """Draws queries for one world. ``draw``: where every choice comes from."""
+    """Draws queries for one world. ``draw`` makes every choice."""
 
     def __init__(self, world, draw):
         self.draw = draw
@@ -147,23 +150,25 @@ class Writer:
         return self.draw.random() < share
 
     def column(self, table, *kinds):
-        """Return a column, or a field of a struct, that has one of the kinds, any scalar one
-        without.
+        """Return a column or a field of a struct of one of the kinds, by default of any scalar
+        kind.
         """
         types = [type for kind in kinds or KINDS for type in KINDS[kind]]
         return self.draw.choice([name for name, type in self.types[table].items() if type in types])
 
     def values_of(self, table, column, count):
-        """Return literals for tests of a column: of its rows, beside them, null now and then."""
+        """Return literals for tests of a column: values of its rows, values beside them, and
+        sometimes null.
+        """
         type = self.types[table][column]
-        known = self.values[table][column] or [None]
-        found = []
+        values = self.values[table][column] or [None]
+        literals = []
         for _ in range(count):
-            value = self.draw.choice(known)
+            value = self.draw.choice(values)
             if value is not None and self.chance(0.2):
                 value = _beside(value, self.draw)
-            found.append("null" if self.chance(0.03) else literal(value, type))
-        return found
+            literals.append("null" if self.chance(0.03) else literal(value, type))
+        return literals
 
     def leaf(self, table, alias):
         """Return a test of one column."""
@@ -174,7 +179,7 @@ class Writer:
         )
         one, two, three = self.values_of(table, column, 3)
         op = self.draw.choice(OPS)
-        found = [
+        tests = [
             f"{name} {op} {one}",
             f"{name} {op} {one}",
             f"{name} {op} {one}",
@@ -191,14 +196,14 @@ class Writer:
             f"if({name} {op} {one}, {alias}.ok, true)",
         ]
         if _kind(self.types[table][column]) == "text":
-            found += [
+            tests += [
                 f"{name} like 'p%'",
                 f"{name} like '%d'",
                 f"startswith({name}, 'r')",
                 f"length({name}) > 3",
             ]
         if _kind(self.types[table][column]) == "number":
-            found += [
+            tests += [
                 f"{name} % 3 = 1",
                 f"cast({name} as double) >= 7.5",
                 f"{name} > 10",
@@ -206,12 +211,12 @@ class Writer:
                 f"{name} + 1L < 30",
             ]
         if _kind(self.types[table][column]) in ("day", "time"):
-            found += [
+            tests += [
                 f"year({name}) = 2024",
                 f"cast({name} as date) = date'2024-03-10'",
                 f"date_trunc('month', {name}) = timestamp'2024-03-01'",
             ]
-        return self.draw.choice(found)
+        return self.draw.choice(tests)
 
     def condition(self, table, alias, depth=2):
         """Return a test of a row."""
@@ -238,7 +243,7 @@ class Writer:
         return f" where {' and '.join(tests)}" if tests else ""
 
     def some(self, table, alias, count):
-        """Return so many columns of a table, structs and fields among them."""
+        """Return ``count`` columns of a table, including structs and fields."""
         names = [*self.types[table]]
         return [f"{alias}.{self.draw.choice(names)}" for _ in range(count)]
 
@@ -264,7 +269,9 @@ class Writer:
         return f" limit {self.pick(0, 1, 1, 2, 3, 5, 10, 10, 50, 1000)}{offset}"
 
     def key_pairs(self, left, right, count):
-        """Return pairs of columns that two tables can be joined by, the first with few partners."""
+        """Return pairs of columns by which two tables can be joined, the first with few
+        partners.
+        """
         known = [
             pair
             for pair in JOINABLE
@@ -282,12 +289,12 @@ class Writer:
         """Return the condition of a join of two (table, alias)."""
         pairs = self.key_pairs(left[0], right[0], self.pick(1, 1, 1, 2))
         op = "<=>" if self.chance(0.1) else "="
-        found = [f"{left[1]}.{one} {op} {right[1]}.{two}" for one, two in pairs]
+        tests = [f"{left[1]}.{one} {op} {right[1]}.{two}" for one, two in pairs]
         if self.chance(0.15):
-            found.append(f"{left[1]}.n {self.pick('<', '>=', '!=')} {right[1]}.n")
+            tests.append(f"{left[1]}.n {self.pick('<', '>=', '!=')} {right[1]}.n")
         if self.chance(0.15):
-            found.append(self.leaf(*self.pick(left, right)))
-        return " and ".join(found)
+            tests.append(self.leaf(*self.pick(left, right)))
+        return " and ".join(tests)
 
     def hint(self, *aliases):
         name = self.pick("", "", "", "", "broadcast", "merge", "shuffle_hash")
@@ -345,7 +352,7 @@ class Writer:
         return Query(text, exact=True)
 
     def reduced(self):
-        """Return a join with the few rows of the other table that a test leaves, grouped or not."""
+        """Return a join with the few rows of the other table that pass a test, grouped or not."""
         one, two = self.key_pairs("a", "b", 1)[0]
         inner = f"(select distinct r.{two} v from b r where {self.condition('b', 'r')})"
         body = f"from a l join {inner} z on l.{one} = z.v{self.where(('a', 'l'), share=0.3)}"
@@ -357,7 +364,7 @@ class Writer:
         return Query(f"select {_named(self.some('a', 'l', 3))} {body}", exact=True)
 
     def three(self):
-        """Return a join of three."""
+        """Return a join of three tables."""
         first, second = self.on(("a", "l"), ("b", "r")), self.on(("b", "r"), ("a", "z"))
         kind = self.pick("join", "left join", "left semi join")
         body = f"from a l join b r on {first} {kind} a z on {second}"
@@ -367,7 +374,7 @@ class Writer:
         )
 
     def with_subquery(self):
-        """Return rows that a subquery chooses."""
+        """Return rows that are chosen by a subquery."""
         one, two = self.key_pairs("a", "b", 1)[0]
         number, other = self.column("a", "number"), self.column("b", "number")
         inner = self.where(("b", "r"))
@@ -440,7 +447,7 @@ class Writer:
         return Query(f"{chosen} {self.draw.choice(bodies)}")
 
     def of_sets(self):
-        """Return what two queries have together, in common, or the one alone."""
+        """Return the union, the intersection or the difference of two queries."""
         column = self.draw.choice(
             [name for name in self.types["a"] if self.types["b"].get(name) == self.types["a"][name]]
         )
@@ -461,17 +468,17 @@ class Writer:
 
     def aggregates(self, table, count):
         """Return aggregates that do not depend on the order of rows."""
-        found = ["count(*)"] if self.chance(0.6) else []
+        texts = ["count(*)"] if self.chance(0.6) else []
         for _ in range(count):
             name = self.pick("min", "max", "min", "max", "count", "count(distinct")
             column = f"t.{self.column(table)}"
-            found.append(f"{name} {column})" if "(" in name else f"{name}({column})")
+            texts.append(f"{name} {column})" if "(" in name else f"{name}({column})")
         if self.chance(0.1):
-            found.append(f"count(*) filter (where {self.condition(table, 't')})")
-        return found
+            texts.append(f"count(*) filter (where {self.condition(table, 't')})")
+        return texts
 
     def extremes(self):
-        """Return counts, least and greatest values of a table."""
+        """Return counts, and the least and greatest values of a table."""
         table = self.table()
         count = self.pick(0, 1, 2, 4)
         return Query(
@@ -480,7 +487,7 @@ class Writer:
         )
 
     def grouped(self):
-        """Return the same for each group."""
+        """Return aggregates of each group."""
         table = self.table()
         groups = [
             f"t.{self.pick('g', 'p', 'k', 'ok', 's.t', 'd', 'x')}"
@@ -503,7 +510,7 @@ class Writer:
         return Query(text)
 
     def distinct(self):
-        """Return different values, some of them in an order."""
+        """Return distinct values, some of them in an order."""
         table = self.table()
         column = f"t.{self.column(table)}"
         text = f"select distinct {column} o0 from {table} t{self.where((table, 't'))}"
@@ -517,7 +524,7 @@ class Writer:
         return Query(text)
 
     def limited(self):
-        """Return some rows in no order."""
+        """Return some rows without an order."""
         table = self.table()
         text = f"select {_named(self.some(table, 't', 3))} from {table} t{self.where((table, 't'))}"
         return Query(text + self.limit(), COUNT, every=text, exact=True)
@@ -542,7 +549,7 @@ def _with_fields(values):
 
 
 def _beside(value, draw):
-    """Return a value next to one, of the same type."""
+    """Return a value next to ``value``, of the same type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
@@ -593,7 +600,7 @@ SETTINGS = {
     "spark.sql.charAsVarchar": ("false", "true"),
     "spark.sql.storeAssignmentPolicy": ("ANSI", "LEGACY", "STRICT"),
 }
-"""What each setting may be; compiling takes longer than running."""
+"""The values of each setting. Compiling queries takes longer than running them."""
 
 
 def settings(draw):

@@ -1,5 +1,5 @@
-"""What tests of Spark share: sessions, settings, tables of cases, and a table of many types that
-statements of SQL change.
+"""Shared parts of the tests of Spark: sessions, settings, tables of cases, and a table of many
+types that SQL statements change.
 """
 
 from __future__ import annotations
@@ -69,33 +69,35 @@ def numbers(ids: Iterable[int], plus: int = 0) -> pa.Table:
 
 
 def stored(path: Path | str, rows: pa.Table, **more: Any) -> mdt.Table:
-    """Return a new table that holds ``rows``; its key is ``id`` unless ``more`` says another."""
+    """Return a new table that holds ``rows``. Its key is ``id`` unless ``more`` names another."""
     table = mdt.create(path, rows.schema, **{"key": "id", **more})
     table.bulk_insert(rows)
     return table
 
 
 def sound(path: Path | str) -> pa.Table:
-    """Return the rows of a table; asserts that hudi-rs reads the same, and that a check finds
+    """Return the rows of a table. Assert that hudi-rs reads the same rows, and that a check finds
     nothing.
     """
     table = mdt.open(path)
-    found = table.scan().to_arrow()
-    assert bag(hudi_table(table.path, in_files(found.schema))) == bag(found)
+    read = table.scan().to_arrow()
+    assert bag(hudi_table(table.path, in_files(read.schema))) == bag(read)
     assert not table.check().problems
-    return found
+    return read
 
 
 def tuples(frame: DataFrame) -> list[Any]:
-    """Return the rows of a frame in a fixed order, those of one column as its values."""
+    """Return the rows of a frame in a fixed order. Rows of one column are returned as
+    their values.
+    """
     rows = [tuple(row) if len(row) > 1 else row[0] for row in frame.collect()]
     return sorted(rows, key=str)
 
 
 @pytest.fixture
 def named(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session that knows tables of mdt by name; what a test creates is dropped after it, and its
-    streams are stopped.
+    """A session that knows tables of mdt by name. The tables and streams of a test are dropped and
+    stopped after it.
     """
     import mdt.spark  # and so pyspark, which takes a second
 
@@ -110,7 +112,7 @@ def named(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Spare Spark the compiling of queries, which takes longer than running them."""
+    """Turn off the compilation of queries, which takes longer than running them."""
     with settings(spark, {"spark.sql.codegen.wholeStage": "false"}):
         yield
 
@@ -161,22 +163,24 @@ def rows(count: int = 60) -> pa.Table:
 
 @pytest.fixture
 def sql(named: SparkSession, tmp_path: Path) -> SparkSession:
-    """A session that knows a table with rows; it lies where :func:`path` says."""
+    """A session that knows a table with rows. :func:`path` returns its location."""
     table = stored(tmp_path / "t", rows(), partition_by="city", ordering="ts")
     named.sql(f"create table {TABLE} using mdt location '{table.path}'")
     return named
 
 
 def path(spark: SparkSession) -> str:
-    told = dict(map(tuple, spark.sql(f"describe extended {TABLE}").drop("comment").collect()))
-    return str(told["Location"]).removeprefix("file:")
+    description = dict(
+        map(tuple, spark.sql(f"describe extended {TABLE}").drop("comment").collect())
+    )
+    return str(description["Location"]).removeprefix("file:")
 
 
 def kept(spark: SparkSession) -> pa.Table:
-    """Keep the rows of now as a plain Parquet file, with a view of it, and return them."""
-    found = mdt.open(path(spark)).scan().to_arrow()
-    plain_copy(spark, found, Path(path(spark)).parent)
-    return found
+    """Save the current rows as a plain Parquet file with a view of it, and return them."""
+    current = mdt.open(path(spark)).scan().to_arrow()
+    plain_copy(spark, current, Path(path(spark)).parent)
+    return current
 
 
 def plain_copy(spark: SparkSession, of: pa.Table, folder: Path) -> None:
@@ -186,7 +190,7 @@ def plain_copy(spark: SparkSession, of: pa.Table, folder: Path) -> None:
 
 
 def expected(spark: SparkSession, values: Mapping[str, str], where: str) -> pa.Table:
-    """Return what Spark says that an update leaves of the rows that were kept."""
+    """Return the rows after an update of the saved rows, computed by Spark."""
     columns = [
         (
             f"if(coalesce({where}, false), cast({values[field.name]} as"
@@ -200,7 +204,7 @@ def expected(spark: SparkSession, values: Mapping[str, str], where: str) -> pa.T
 
 
 def check(spark: SparkSession, wanted: pa.Table) -> None:
-    """Require that everyone reads the rows that are ``wanted``."""
+    """Require that all readers read the rows ``wanted``."""
     assert bag(sound(path(spark))) == bag(wanted.select(SCHEMA.names))
 
 
@@ -211,7 +215,7 @@ def counts(spark: SparkSession, statement: str) -> tuple[int, ...]:
 
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Let a session have these settings meanwhile."""
+    """Give a session these settings for a while."""
     before = {name: spark.conf.get(name, None) for name in values}
     try:
         for name, value in values.items():

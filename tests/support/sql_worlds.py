@@ -1,9 +1,9 @@
-"""Random tables of several files, dead rows and log files, which Spark reads in every way beside
+"""Random tables of several files, deleted rows and log files, which Spark reads in every way beside
 plain Parquet of the same rows.
 
-All of a world follows from its seed. Two tables, ``a`` and a smaller ``b``, have columns by which
-they can be joined: some rise with the order in which rows were written, so that files differ in
-them; some are random and full of the values that break indexes.
+A world is determined by its seed. Two tables, ``a`` and a smaller ``b``, have columns by which they
+can be joined: some rise with the order in which rows were written, so that files differ in them,
+and some are random and full of the values that break indexes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 FOLLOWING, SINCE = ("view", "format", "catalog"), "since"
-"""mdt.read; spark.read.format("mdt"); a table of the catalog: what is read through them follows the
-table. What was written since there was nothing does not.
+"""Ways to read a table. mdt.read, spark.read.format("mdt") and a table of the catalog follow the
+table. An incremental read since the beginning does not.
 """
 WAYS = (*FOLLOWING, SINCE)
 PLAIN = "plain"
@@ -52,7 +52,7 @@ FIXED = {
     "s": pa.struct({"n": pa.int32(), "t": pa.string(), "u": pa.struct({"x": pa.float32()})}),
 }
 LATE = "late"
-"""A column that some tables have from a later write on."""
+"""A column that some tables get in a later write."""
 ODD = tuple(
     type
     for type in TYPES
@@ -87,17 +87,20 @@ FIRST_TIMES = tuple(
     datetime(*when, 6, tzinfo=UTC)
     for when in ((2024, 3, 10), (2024, 3, 10), (1, 1, 2), (1582, 10, 1), (9999, 5, 1))
 )
-"""Some hours before Los Angeles loses one; the first days that there are, those in which calendars
-differ, and the last ones.
+"""Some hours before Los Angeles loses an hour, the first possible days, the days on which calendars
+differ, and the last possible days.
 """
 BEFORE_TIMES = timedelta(days=19)
-"""So much earlier do the days of a table begin than its times, or with them."""
+"""The days of a table begin this much earlier than its times, or with them."""
 
 
 @dataclass
 class Made:
-    """One table: where it lies, what its rows are at the state that is read (``at``: a commit, None
-    for the newest), what was done to it.
+    """One table: its location, its rows at the state that is read, and a description of its
+    changes.
+
+    Attributes:
+        at: The commit that is read, or None for the newest.
     """
 
     name: str
@@ -110,7 +113,7 @@ class Made:
 
     @property
     def values(self):
-        """The values of each column that are there, nulls left out."""
+        """The values of each column without nulls."""
         live = list(self.rows.values())
         return {
             name: [row[name] for row in live if row[name] is not None] for name in self.schema.names
@@ -119,7 +122,7 @@ class Made:
 
 @dataclass
 class World:
-    """Both tables below a folder; ``frames``: each of them in every way."""
+    """Both tables below a folder. ``frames``: each of them, read in every way."""
 
     seed: str
     folder: Path
@@ -127,12 +130,12 @@ class World:
     frames: dict[str, dict[str, DataFrame]] = field(default_factory=dict)
 
     def told(self):
-        """Return what was done to the tables."""
+        """Return a description of the changes of the tables."""
         return "\n".join(f"  {made.name}: {', '.join(made.story)}" for made in self.tables.values())
 
     def use(self, way, plain=""):
-        """Let the names of the tables mean ``way``; those in ``plain``, plain Parquet all the
-        same.
+        """Let the names of the tables refer to ``way``. Those in ``plain`` refer to plain
+        Parquet.
         """
         for name in self.tables:
             self.frames[PLAIN if name in plain else way][name].createOrReplaceTempView(name)
@@ -140,11 +143,11 @@ class World:
 
 @contextmanager
 def world(spark, seed, folder):
-    """Yield the world of a seed; its catalog tables are dropped afterwards."""
+    """Yield the world of a seed. Its catalog tables are dropped afterwards."""
     import mdt.spark  # and so pyspark, which takes a second
 
     mdt.spark.enable(spark)
-    found = World(seed, folder)
+    new_world = World(seed, folder)
     draw = random.Random(seed)
     rise = draw.choice((30, 80, 200))
     key = draw.choice(sorted(KEYS))
@@ -152,33 +155,33 @@ def world(spark, seed, folder):
     makers = {name: _Maker(draw, name, key, folder / name, rise, begin) for name in ("a", "b")}
     makers["a"].make(rise)
     makers["b"].make(draw.choice((0, 3, 12, 30)) if draw.random() < 0.9 else rise)
-    found.tables = {name: maker.made for name, maker in makers.items()}
+    new_world.tables = {name: maker.made for name, maker in makers.items()}
     try:
         for way in FOLLOWING:
-            found.frames[way] = {
-                name: _frame(spark, made, way) for name, made in found.tables.items()
+            new_world.frames[way] = {
+                name: _frame(spark, made, way) for name, made in new_world.tables.items()
             }
         for name, maker in makers.items():
             if maker.goes_on():
                 for way in FOLLOWING:
-                    found.frames[way][name].count()
+                    new_world.frames[way][name].count()
                 maker.go_on()
             maker.write_plain()
         for way in (SINCE, PLAIN):
-            found.frames[way] = {
-                name: _frame(spark, made, way) for name, made in found.tables.items()
+            new_world.frames[way] = {
+                name: _frame(spark, made, way) for name, made in new_world.tables.items()
             }
-        yield found
+        yield new_world
     finally:
-        for name in found.tables:
+        for name in new_world.tables:
             spark.sql(f"drop table if exists sql_world_{name}")
             spark.catalog.dropTempView(name)
-        found.frames.clear()
-        gc.collect()  # a frame that was used is a cycle of Python's, and keeps its plan and what it broadcast in the JVM
+        new_world.frames.clear()
+        gc.collect()  # used frames are reference cycles that hold broadcasts in the JVM
 
 
 class _Maker:
-    """Makes one table and follows its rows. ``rise``: the numbers up to which ``n`` rises;
+    """Creates one table and tracks its rows. ``rise``: the numbers up to which ``n`` rises.
     ``begin``: the first of its times.
     """
 
@@ -202,14 +205,14 @@ class _Maker:
         }
         if draw.random() < 0.3:
             options["mdt.column.stats.columns"] = draw.choice(("", "k,n", "id,x,s.n"))
-        more = {
+        settings = {
             "table_type": draw.choice(("MERGE_ON_READ", "MERGE_ON_READ", "COPY_ON_WRITE")),
             "key_index": draw.choice(("bloom", "record")),
             "partition_by": ["p"] if made.partitioned else [],
             "indexes": draw.choice(((), (), ("bitmap(g)", "bloom(k)"))),
         }
-        made.story.append(f"{count} rows, {options}, {more}, {made.schema.to_string()!r}")
-        table = create(made.path, made.schema, options=options, **more)
+        made.story.append(f"{count} rows, {options}, {settings}, {made.schema.to_string()!r}")
+        table = create(made.path, made.schema, options=options, **settings)
         parts = draw.choice((1, 2, 5))
         numbers = sorted(draw.sample(range(self.rise), min(count, self.rise)))
         if draw.random() < 0.2:
@@ -227,7 +230,7 @@ class _Maker:
         return made
 
     def goes_on(self):
-        """Return whether the table is to change once more after it was opened."""
+        """Return whether the table changes once more after it was opened."""
         return self.made.at is None and self.draw.random() < 0.3
 
     def go_on(self):
@@ -236,20 +239,20 @@ class _Maker:
 
     def _change(self, table, kinds=CHANGES):
         draw, made = self.draw, self.made
-        what = draw.choice(kinds)
+        kind = draw.choice(kinds)
         numbers = [row["number"] for row in made.rows.values()]
-        if what == "cluster":
+        if kind == "cluster":
             by = draw.choice((["k"], ["n"], ["x"], ["g", "k"], ["d"], ["m"]))
             made.story.append(f"cluster({by})")
             table.cluster(by)
-        elif what == "compact":
+        elif kind == "compact":
             made.story.append("compact()")
             table.compact()
-        elif what == "delete" and numbers:
+        elif kind == "delete" and numbers:
             self._delete(table, draw.sample(numbers, draw.randint(1, 1 + len(numbers) // 3)))
-        elif what == "none left" and numbers and draw.random() < 0.3:
+        elif kind == "none left" and numbers and draw.random() < 0.3:
             self._delete(table, numbers)
-        elif what == "late" and LATE not in made.schema.names:
+        elif kind == "late" and LATE not in made.schema.names:
             made.schema = made.schema.append(pa.field(LATE, pa.int64()))
             for row in made.rows.values():
                 row[LATE] = None
@@ -259,19 +262,21 @@ class _Maker:
                 draw.sample(range(self.rise), 5),
             )
         else:
-            again = draw.sample(numbers, draw.randint(0, len(numbers) // 2)) if numbers else []
+            updated_numbers = (
+                draw.sample(numbers, draw.randint(0, len(numbers) // 2)) if numbers else []
+            )
             self._write(
                 table,
                 table.upsert,
-                sorted({*again, *draw.sample(range(self.rise), draw.randint(0, 3))}),
+                sorted({*updated_numbers, *draw.sample(range(self.rise), draw.randint(0, 3))}),
             )
         self._keep(mdt.open(table.path))
 
     def _delete(self, table, numbers):
         made = self.made
-        gone = [made.rows.pop(self._key(number)) for number in numbers]
+        deleted_rows = [made.rows.pop(self._key(number)) for number in numbers]
         made.story.append(f"delete {sorted(numbers)}")
-        table.delete(pa.Table.from_pylist(gone, made.schema))
+        table.delete(pa.Table.from_pylist(deleted_rows, made.schema))
         self._keep(mdt.open(table.path))
 
     def _write(self, table, write, numbers):
@@ -291,11 +296,11 @@ class _Maker:
         )
 
     def _choose(self):
-        """Let an earlier state be the one that is read, in some tables."""
+        """In some tables, let an earlier state be the one that is read."""
         made = self.made
         if self.draw.random() < 0.2 and len(self.states) > 1:
             made.at, made.schema, made.rows = self.draw.choice(self.states[:-1])
-            # Two states of one number: the later one is what is read.
+            # If two states have the same number, the later one is read.
             made.schema, made.rows = [
                 (schema, rows) for at, schema, rows in self.states if at == made.at
             ][-1]
@@ -310,8 +315,8 @@ class _Maker:
         for part in range(2):
             half = len(data) // 2
             rows_of_part = data.slice(part * half, half if part == 0 else None)
-            # By statistics and dictionaries Spark leaves out row groups with NaN, or with the other
-            # zero, that a filter does keep.
+            # With statistics and dictionaries, Spark would skip row groups with NaN, or with the
+            # other zero, although a filter matches them.
             pq.write_table(
                 rows_of_part,
                 folder / f"{part}.parquet",
@@ -327,7 +332,7 @@ class _Maker:
         }[self.key]
 
     def _row(self, number):
-        """Return a row of a number: what rises with it, mostly, and what is drawn."""
+        """Return the row of a number: values that mostly rise with it, and random values."""
         draw = self.draw
         near = number if draw.random() < 0.9 else draw.randrange(self.rise)
 
@@ -356,7 +361,7 @@ class _Maker:
 
 
 def _frame(spark, made, way):
-    """Return a table at its state, read in a way."""
+    """Return a table at its state, read in one of the ways."""
     if way == PLAIN:
         return spark.read.parquet(str(made.path.with_name(f"{made.name}_{PLAIN}")))
     if way == "view":
@@ -369,5 +374,5 @@ def _frame(spark, made, way):
         return (reader if made.at is None else reader.option("as_of", made.at)).load(str(made.path))
     spark.sql(f"drop table if exists sql_world_{made.name}")
     spark.sql(f"create table sql_world_{made.name} using mdt location '{made.path}'")
-    of = "" if made.at is None else f" version as of {made.at}"
-    return spark.sql(f"select * from sql_world_{made.name}{of}")
+    version = "" if made.at is None else f" version as of {made.at}"
+    return spark.sql(f"select * from sql_world_{made.name}{version}")

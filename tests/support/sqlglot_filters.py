@@ -1,8 +1,8 @@
-"""Filters read by sqlglot, Spark's dialect: a second opinion on structure, for random filters of
-plain literals.
+"""Filters parsed by sqlglot in Spark's dialect: a second opinion on the structure of random filters
+with plain literals.
 
-It translates sqlglot's tree; ``mdt.filters.sql`` has no tree.  What the two share is the predicate
-that comes out.
+It translates sqlglot's tree. ``mdt.filters.sql`` has no tree. The two share only the resulting
+predicate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def translate(text):
-    """Return the predicate of a filter that is known to be one, its columns in lower case."""
+    """Return the predicate of a valid filter, with its columns in lower case."""
     return predicate.simplify(_predicate(sqlglot.parse_one(text, dialect="spark"), False))
 
 
@@ -46,12 +46,12 @@ def _predicate(node, negated):
         return And(()) if bool(node.this) != negated else Or(())
     if isinstance(node, exp.Null):
         return Or(())
-    found: Predicate
+    result: Predicate
     if isinstance(node, exp.NullSafeNEQ):
-        found, negated = _comparison(node, "<=>"), not negated
+        result, negated = _comparison(node, "<=>"), not negated
     else:
-        found = _test(node)
-    return predicate.negate(found) if negated else found
+        result = _test(node)
+    return predicate.negate(result) if negated else result
 
 
 def _test(node):

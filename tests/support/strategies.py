@@ -1,6 +1,4 @@
-"""Generators that several suites share: what kinds of tables there are, and rows that collide in
-every way.
-"""
+"""Generators that several suites share: kinds of tables, and rows that collide in every way."""
 
 from __future__ import annotations
 
@@ -38,13 +36,13 @@ KEYS = {
     "day": pa.array([date(1000, 1, 1), date(1969, 12, 31), date(1970, 1, 1), date(2026, 10, 9)]),
     "time": pa.array([-(10**15), -1, 0, 1, 99, 100], pa.timestamp("us", "UTC")),
 }
-"""Record keys by type, in the order of the type, which is not that of their text."""
+"""Record keys by type, in the order of the type, which differs from the order of their text."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _CITIES = ("x", "ä 50%/[z]", None)
 NUMBERS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
 TEXTS_IN_ORDER = ("", "2026-10-", "2026-10-09", "2026-10-09T1", "ä", "\uffff", "\U0001f600")
-"""By code points; some have the same first eight bytes, and the last two stand the other way round
-in UTF-16.
+"""In the order of code points. Some have the same first eight bytes, and the last two are in the
+opposite order in UTF-16.
 """
 NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 
@@ -61,16 +59,23 @@ HUDI_INDEXES = (
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering
-    field, or None; ``declared``: whether columns have types that are stored as others.
-    ``compact_log_files``, ``joined_min``: of how many log files and small file groups a table takes
-    care by itself.  ``joins_logs``: whether log files are always joined, as if base files were
-    large. ``moves``: whether rows with another partition move there, under table scope.
-    ``remembers``: whether deleted keys keep their ordering value, where there is an ordering field.
-    ``by_year``: whether one partition column is a time, and its paths years.  ``footers``: whether
-    the Bloom index asks the footers of base files.  ``lists``: whether commits keep Hudi's metadata
-    table, and ``bounds``: with column statistics.  ``all_indexes``: with all other indexes of Hudi
-    that the table can have, too.  ``formats``: whose readers read the table, too.
+    """A kind of table.
+
+    Attributes:
+        levels: The number of partition columns, 0 to 2.
+        ordering: The kind of the ordering field, or None.
+        declared: Whether columns have types that are stored as other types.
+        compact_log_files, joined_min: The number of log files and of small file groups that a table
+            compacts or joins by itself.
+        joins_logs: Whether log files are always joined, as if base files were large.
+        moves: Whether rows with another partition move there, under table scope.
+        remembers: Whether deleted keys keep their ordering value, if there is an ordering field.
+        by_year: Whether one partition column is a time, and its paths are years.
+        footers: Whether the Bloom index reads the footers of base files.
+        lists: Whether commits maintain Hudi's metadata table.
+        bounds: Whether it has column statistics.
+        all_indexes: Whether it has all other indexes of Hudi that the table can have.
+        formats: The other formats whose readers read the table.
     """
 
     table_type: str
@@ -100,8 +105,8 @@ class Shape:
 
     @property
     def has_time_paths(self) -> bool:
-        """Whether partition paths are made of the year of ``day``: Hudi's key generator of times
-        knows one column, and one key column.
+        """Whether partition paths are the year of ``day``. Hudi's key generator of times supports
+        one partition column and one key column.
         """
         return self.by_year and self.levels == 1 and not self.composite and self.moves
 
@@ -123,7 +128,7 @@ class Shape:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether new rows go to the file group of their bucket, so that nothing else may place
+        """Whether new rows go to the file group of their bucket, so that no other rule may place
         them.
         """
         return self.key_index.startswith("bucket")
@@ -179,7 +184,7 @@ class Shape:
 
     @property
     def located_by(self) -> tuple[str, ...]:
-        """The columns that name a row and its place."""
+        """The columns that identify a row and its partition."""
         return tuple(dict.fromkeys((*self.key, *self.partition_by)))
 
     @property
@@ -192,7 +197,7 @@ class Shape:
         return self.ordering is not None and rank(row) < rank(other)
 
     def partition(self, row: Row) -> tuple[Any, ...]:
-        """Return what decides the partition of ``row``."""
+        """Return the values that determine the partition of ``row``."""
         return (
             (row["day"] and row["day"].year,)
             if self.has_time_paths
@@ -200,15 +205,17 @@ class Shape:
         )
 
     def updated(self, old: Row | None, new: Row) -> Row:
-        """Return what a row becomes by ``new``, which has its key: under table scope it may stay in
-        its partition.
+        """Return a row after an update by ``new``, which has its key. Under table scope, it may
+        stay in its partition.
         """
         if old is None or self.moves or self.scope == "partition":
             return new
         return new | {name: old[name] for name in self.partition_by}
 
     def identity(self, row: Row) -> tuple[Any, ...]:
-        """Return what may be live only once: the key, and under partition scope the partition."""
+        """Return the values that may be live only once: the key, and under partition scope the
+        partition.
+        """
         key = tuple(row[name] for name in self.key)
         return key if self.scope == "table" else (self.partition(row), key)
 
@@ -233,7 +240,7 @@ if only := os.environ.get("MDT_MODEL_KEY_INDEX"):
 
 
 def shapes() -> st.SearchStrategy[Shape]:
-    """Return a strategy for every kind of table, with files and row groups of a few rows as often
+    """Return a strategy for every kind of table. Files and row groups of a few rows are as frequent
     as large ones.
     """
     return st.builds(
@@ -266,7 +273,7 @@ def shapes() -> st.SearchStrategy[Shape]:
 
 
 def _possible(shape: Shape) -> Shape:
-    """Return ``shape`` under partition scope, if it has buckets."""
+    """Return ``shape``, under partition scope if it has buckets."""
     return replace(shape, scope="partition") if shape.has_buckets else shape
 
 
@@ -286,7 +293,7 @@ def _ordering_values(shape: Shape) -> st.SearchStrategy[Any]:
 
 
 def smallest_ordering_value(shape: Shape) -> Any:
-    """Return a value that no generated one is below."""
+    """Return the smallest value, or one below all generated values."""
     smallest = {
         "double": -math.inf,
         "decimal": Decimal(-2),
@@ -317,26 +324,24 @@ def rows(shape: Shape, *, min_size: int = 1, max_size: int = 12) -> st.SearchStr
 
 @st.composite
 def conditions(draw: st.DrawFn, schema: pa.Schema, rows: pa.Table) -> Predicate:
-    """Filters as tests of columns with literals, and in one of four with a comparison of two
-    columns.
-    """
-    asked = draw(predicates(schema, rows))
+    """Filters as tests of columns with literals, one in four with a comparison of two columns."""
+    literal_test = draw(predicates(schema, rows))
     pairs = _comparable(schema)
     if not pairs or draw(st.integers(0, 3)):
-        return asked
-    one, other = draw(st.sampled_from(pairs))
+        return literal_test
+    left, right = draw(st.sampled_from(pairs))
     op = draw(st.sampled_from(sorted(COMPARISONS)))
-    test = Comparison(f"{one} {op} {other}", op, Field(one), Field(other), draw(st.booleans()))
-    return draw(st.sampled_from([test, And((asked, test)), Or((asked, test))]))
+    test = Comparison(f"{left} {op} {right}", op, Field(left), Field(right), draw(st.booleans()))
+    return draw(st.sampled_from([test, And((literal_test, test)), Or((literal_test, test))]))
 
 
 def _comparable(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Return the pairs of columns of which Spark compares the values."""
-    found = []
-    for one, other in permutations(schema, 2):
+    """Return the pairs of columns whose values Spark compares."""
+    pairs = []
+    for left, right in permutations(schema, 2):
         try:
-            compare("=", pa.nulls(0, one.type), pa.nulls(0, other.type))
+            compare("=", pa.nulls(0, left.type), pa.nulls(0, right.type))
         except (Invalid, pa.ArrowException):
             continue
-        found.append((one.name, other.name))
-    return found
+        pairs.append((left.name, right.name))
+    return pairs

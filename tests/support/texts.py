@@ -1,4 +1,6 @@
-"""Columns and rows that are given as texts, since a test reads better without the types of each."""
+"""Columns and rows that are given as text, because a test reads better without the types
+of each.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ def columns(text: str) -> pa.Schema:
     """Return columns with their types: ``columns("id string, ts int64, n int32 not null")``."""
     fields = []
     for column in re.split(r", (?!\d)", text):  # no comma of decimal(6, 2)
-        found = _COLUMN.fullmatch(column)
-        assert found is not None, column
-        name, type, required = found.groups()
+        match = _COLUMN.fullmatch(column)
+        assert match is not None, column
+        name, type, required = match.groups()
         fields.append(pa.field(name, type_of(type), nullable=not required))
     return pa.schema(fields)
 

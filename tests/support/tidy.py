@@ -1,10 +1,10 @@
-"""Rules of the house that no tool knows: what test_tidy.py applies to the tree and to planted
-breaches.
+"""Rules of the house that no tool checks. test_tidy.py applies them to the tree and to planted
+violations.
 
-What tools know stands in pyproject.toml: ruff (style, docstrings, imports inside functions, the
-outside world, private names of others, code in comments) and import-linter (which room may import
-which).  Each rule here is a function from one source file to breaches; a breach is one line,
-``file:line: what to do``.
+The other rules are in pyproject.toml: ruff (style, docstrings, imports inside functions, the
+outside world, private names of others, code in comments) and import-linter (which package may
+import which). Each rule here is a function from one source file to violations. A violation is one
+line, ``file:line: what to do``.
 """
 
 import ast
@@ -15,8 +15,8 @@ from functools import cached_property
 MODULE_LINES_MAX = 700
 JAVA_LINES_MAX = 300
 NAMES_OF_HUDI = ("mdt/hudi/", "mdt/metadata/files/paths.py")
-"""Where names of Hudi's directory are made: those of the timeline by a layout, of nothing but the
-properties in the other place.
+"""Modules that make names of Hudi's directory: a layout those of the timeline, the other module
+only that of the properties.
 """
 TIMELINE_NAME = re.compile(
     r"\.hoodie/(?!\.mdt)|\.(requested|inflight|deltacommit|replacecommit)\b|^\.(commit|compaction|clean|rollback)\b"
@@ -24,15 +24,17 @@ TIMELINE_NAME = re.compile(
 MACHINE_PATH = re.compile(r"(?<![\w.$}/])/(home|root|work|Users|tmp|opt|mnt)/\w")
 
 PER_1000_MAX = (23, 34)
-"""Conditional expressions and comprehensions per 1,000 lines of mdt and indexes: what holds today,
-to be lowered.  pyiceberg has 8 and 9.
+"""Limits of conditional expressions and comprehensions per 1,000 lines of mdt and indexes: the
+current values, to be lowered. pyiceberg has 8 and 9.
 """
 GOAL, REACHED = (15, 25), ("mdt/commit/", "mdt/hudi/")
-"""What every room shall have, and the rooms that have no more."""
+"""The limits that every package shall reach, and the packages that have reached them."""
 PARTS_MAX = 12
-"""Conditional expressions and comprehensions in one function: parts that a reader holds in mind."""
+"""Largest number of conditional expressions and comprehensions in one function: parts that a reader
+has to remember.
+"""
 NESTED_STILL = ("mdt/metadata/",)
-"""Where conditional expressions stand inside others; to be emptied."""
+"""Packages with conditional expressions inside others, to be emptied."""
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
@@ -64,7 +66,7 @@ def load(root, *folders, ends="py"):
 
 
 def timeline_names(module):
-    """Names of instants and of their directory are made by a layout."""
+    """Only a layout makes names of instants and of their directory."""
     for node in () if module.path.startswith(NAMES_OF_HUDI) else module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             is_prose = len(node.value.split()) > 1
@@ -77,7 +79,7 @@ def timeline_names(module):
 
 
 def machine_paths(module):
-    """No path of somebody's machine stands in the source."""
+    """The source contains no path of a particular machine."""
     for number, line in enumerate(module.lines, 1):
         if MACHINE_PATH.search(line):
             yield f"{module.path}:{number}: a path of one machine: {line.strip()}"
@@ -90,7 +92,7 @@ def module_lines(module):
 
 
 def java(module):
-    """A Java file says what it is, has one class, of its own name, and few lines."""
+    """A Java file begins with a comment, has one class with the name of the file, and few lines."""
     name = module.path.split("/")[-1].removesuffix(".java")
     declared = r"^\s*(?:\w+ )*(?:class|interface|enum) (\w+)[^;{]*\{"
     if len(module.lines) > JAVA_LINES_MAX:
@@ -102,13 +104,13 @@ def java(module):
 
 
 def parts(nodes):
-    """Return how many conditional expressions and comprehensions there are."""
-    found = [isinstance(node, ast.IfExp) for node in nodes]
-    return sum(found), sum(isinstance(node, COMPREHENSIONS) for node in nodes)
+    """Return the numbers of conditional expressions and of comprehensions."""
+    is_conditional = [isinstance(node, ast.IfExp) for node in nodes]
+    return sum(is_conditional), sum(isinstance(node, COMPREHENSIONS) for node in nodes)
 
 
 def dense_functions(module):
-    """Few parts in one function, and no conditional expression inside another."""
+    """A function has few parts, and no conditional expression is inside another."""
     for node in module.nodes:
         where = f"{module.path}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -116,17 +118,19 @@ def dense_functions(module):
                 yield f"{where}: {node.name} has many parts; name some of them"
         elif isinstance(node, ast.IfExp) and not module.path.startswith(NESTED_STILL):
             inner = [
-                one for one in (node.test, node.body, node.orelse) if isinstance(one, ast.IfExp)
+                part for part in (node.test, node.body, node.orelse) if isinstance(part, ast.IfExp)
             ]
             yield from [f"{where}: a conditional expression inside another; write if"] * len(inner)
 
 
 def density(modules):
-    """Lines are read once: few conditional expressions and comprehensions in all, and in rooms."""
+    """There are few conditional expressions and comprehensions in all, and in each package."""
     for room, limits in [("", PER_1000_MAX), *((room, GOAL) for room in REACHED)]:
         inside = [module for module in modules if module.path.startswith(room)]
         lines = sum(len(module.lines) for module in inside) or 1
-        found = [sum(counts) for counts in zip(*(parts(one.nodes) for one in inside), strict=True)]
-        for count, limit in zip(found, limits, strict=False):
+        totals = [
+            sum(counts) for counts in zip(*(parts(module.nodes) for module in inside), strict=True)
+        ]
+        for count, limit in zip(totals, limits, strict=False):
             if 1000 * count / lines > limit:
                 yield f"{room or 'all'}: {1000 * count / lines:.1f} of 1,000 lines; at most {limit}"

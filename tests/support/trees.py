@@ -1,5 +1,5 @@
-"""What several test files do with a table on disk: make one, list it byte for byte, read it as
-hudi-rs does.
+"""Operations of several test files on a table on disk: create one, list it byte for byte, read it
+with hudi-rs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 def create(path: Path, schema: pa.Schema, key: Sequence[str] = ("id",), **more: Any) -> mdt.Table:
-    """Create a table that is not flushed to the disk, so that tests stay quick."""
+    """Create a table that is not flushed to the disk, so that tests are fast."""
     return mdt.create(LocalStorage(path, durable=False), schema, key, **more)
 
 
 def tree(root: Path) -> dict[str, bytes | None]:
     """Return every file below ``root`` with its bytes, and every directory with None."""
-    found = sorted(root.rglob("*"))
+    paths = sorted(root.rglob("*"))
     return {
         path.relative_to(root).as_posix(): path.read_bytes() if path.is_file() else None
-        for path in found
+        for path in paths
     }
 
 
@@ -44,13 +44,13 @@ def ordered(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def assert_readers_agree(table: mdt.Table, path: Path) -> list[dict[str, Any]]:
-    """Assert that we, hudi-rs and the check agree about ``table`` at ``path``; return its rows."""
+    """Assert that mdt, hudi-rs and the check agree about ``table`` at ``path``. Return its rows."""
     names = table.schema.names
-    found = table.scan().to_arrow()
-    assert found.schema.equals(table.schema, check_metadata=True)
-    assert ordered(conform(found, table.schema, table.definition.schema)) == hudi_rows(path, names)
-    mine = ordered(found)
-    assert table.scan().count() == len(mine)
+    read = table.scan().to_arrow()
+    assert read.schema.equals(table.schema, check_metadata=True)
+    assert ordered(conform(read, table.schema, table.definition.schema)) == hudi_rows(path, names)
+    own_rows = ordered(read)
+    assert table.scan().count() == len(own_rows)
     report = table.check()
     assert report.ok, str(report)
-    return mine
+    return own_rows

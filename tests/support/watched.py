@@ -1,4 +1,4 @@
-"""A storage that remembers which data files were read, and a table whose files are in order of
+"""A storage that records which data files are read, and a table whose files are in the order of
 time.
 """
 
@@ -22,7 +22,7 @@ SMALL_FILES = {"mdt.small.file.bytes": 0, "mdt.row.group.rows": 100}
 
 
 class Watched(MemoryStorage):
-    """Keeps the names of the data files that are read."""
+    """Records the names of the data files that are read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,17 +42,17 @@ class Watched(MemoryStorage):
 
 
 def files_by_time(storage: MemoryStorage, files: int = 40, rows: int = 300) -> mdt.Table:
-    """Return a table of ``files`` files of three row groups each; ``ts`` rises from file to file
-    and inside of them.
+    """Return a table of ``files`` files with three row groups each. ``ts`` rises from file to file
+    and within each file.
     """
-    made = _made(files, rows)
-    for info in made.list(""):
-        storage.create(info.path, made.read(info.path))
+    template = _template(files, rows)
+    for info in template.list(""):
+        storage.create(info.path, template.read(info.path))
     return mdt.open(storage)
 
 
 @cache
-def _made(files: int, rows: int) -> MemoryStorage:
+def _template(files: int, rows: int) -> MemoryStorage:
     storage = MemoryStorage()
     table = mdt.create(storage, ORDERED, ["id"], options=SMALL_FILES)
     for n in range(files):

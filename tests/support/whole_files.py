@@ -1,4 +1,6 @@
-"""Whole Parquet files as the lists that Spark is given of a table, for tests without one."""
+"""Whole Parquet files in the form of the lists that Spark gets for a table, for tests without a
+table.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from mdt.engines.spark.listing import DeadRows, NativeFiles
 
 @dataclass
 class WholeFiles:
-    """Files with the newest columns, whose footers are believed; of each the bitmap of its dead
-    rows, empty for none.
+    """Files with the newest columns and trusted footers. ``dead_of``: the bitmap of deleted rows of
+    each file, empty for none.
     """
 
     uris: Sequence[str]
@@ -24,16 +26,18 @@ class WholeFiles:
         return len(self.uris)
 
     def native(self):
-        none, size = np.zeros(len(self), np.int32), np.array(self.sizes, np.int64)
-        has_dead = np.array([bool(one) for one in self.dead_of or [b""] * len(self)], np.bool_)
+        zeros, size = np.zeros(len(self), np.int32), np.array(self.sizes, np.int64)
+        has_dead = np.array(
+            [bool(bitmap) for bitmap in self.dead_of or [b""] * len(self)], np.bool_
+        )
         whole = np.full(len(self), -1, np.int64)
-        crcs = none.astype(np.uint32)
-        return NativeFiles(self.uris, size, whole, size, none, crcs, none - 1, has_dead)
+        crcs = zeros.astype(np.uint32)
+        return NativeFiles(self.uris, size, whole, size, zeros, crcs, zeros - 1, has_dead)
 
     def dead(self, at):
-        assert self.dead_of is not None, "files without dead rows are not asked for them"
+        assert self.dead_of is not None, "deleted rows of files without any are requested"
         return DeadRows.inline([self.dead_of[i] for i in at])
 
     def since(self, before):
-        """Return None: of files without a history nobody knows what has changed."""
+        """Return None: changes of files without a history are unknown."""
         return

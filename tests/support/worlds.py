@@ -1,5 +1,5 @@
-"""Small tables in memory for the tests that crash, lose replies and interleave writers; a dict is
-the model.
+"""Small tables in memory for the tests that crash, lose replies and interleave writers. The model
+is a dict.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ SCHEMA = pa.schema(
 )
 MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 LATER_SECONDS = 2 * 3600
-"""Longer than the time after which a writer takes an unfinished transaction for dead."""
+"""Longer than the time after which a writer considers an unfinished transaction crashed."""
 S = TypeVar("S", bound=Storage)
 MODES = ("before", "after", "torn")
-"""How the k-th change of storage may end when its process dies."""
+"""How the k-th change of storage may end when its process crashes."""
 VERSIONS = (6, 9)
 """Hudi's table versions."""
 VERSION = "mdt.table.version"
@@ -62,11 +62,11 @@ OPTIONS: dict[str, Any] = {
 """One thread, so that the k-th storage operation of a flow is the same in every run."""
 
 State = Mapping[str, tuple[int, float]]
-"""What a table holds: id -> (ts, fare)."""
+"""The rows of a table: id -> (ts, fare)."""
 
 
 def city(number: int) -> str:
-    """Even numbers live in x, odd ones in y."""
+    """Even numbers are in x, odd numbers in y."""
     return "xy"[number % 2]
 
 
@@ -79,8 +79,8 @@ def rows(ids: Iterable[int], ts: int, fare: float) -> pa.Table:
 
 
 def history(table: Table, seed: str, commits: int, retain: int) -> Iterator[None]:
-    """Upsert random rows so many times, with other operations and services between. Yields after
-    each upsert and what follows it.
+    """Upsert random rows so many times, with other operations and services in between. Yields after
+    each upsert and the operation that follows it.
 
     Args:
         retain: Commits that a cleaning keeps.
@@ -105,8 +105,8 @@ def history(table: Table, seed: str, commits: int, retain: int) -> Iterator[None
 
 
 def upserted(state: State, ids: Iterable[int], ts: int, fare: float) -> State:
-    """Return the model after an upsert of :func:`rows`: the larger ts wins, at equal ones the later
-    upsert.
+    """Return the model after an upsert of :func:`rows`: the larger ts wins, at equal values the
+    later upsert.
     """
     fresh = {f"k{i}": (ts, fare) for i in ids}
     return {
@@ -117,19 +117,21 @@ def upserted(state: State, ids: Iterable[int], ts: int, fare: float) -> State:
 
 def deleted(state: State, ids: Iterable[int]) -> State:
     """Return the model after a delete."""
-    gone = {f"k{i}" for i in ids}
-    return {key: row for key, row in state.items() if key not in gone}
+    deleted_keys = {f"k{i}" for i in ids}
+    return {key: row for key, row in state.items() if key not in deleted_keys}
 
 
 def as_state(table: pa.Table | None) -> State:
-    """Return the rows of a table; asserts that each key occurs once and stands in its partition."""
+    """Return the rows of a table. Assert that each key occurs once and is in its partition."""
     if table is None:
         return {}
-    found = table.select(SCHEMA.names).to_pylist()
-    state = {row["id"]: (row["ts"], row["fare"]) for row in found}
-    assert len(state) == len(found), f"a key is live twice: {sorted(row['id'] for row in found)}"
-    assert all(row["city"] == city(int(row["id"][1:])) for row in found), (
-        "a row stands in a wrong partition"
+    live_rows = table.select(SCHEMA.names).to_pylist()
+    state = {row["id"]: (row["ts"], row["fare"]) for row in live_rows}
+    assert len(state) == len(live_rows), (
+        f"a key is live twice: {sorted(row['id'] for row in live_rows)}"
+    )
+    assert all(row["city"] == city(int(row["id"][1:])) for row in live_rows), (
+        "a row is in a wrong partition"
     )
     return state
 
@@ -164,14 +166,15 @@ def make(
 
 
 Objects = tuple[tuple[str, bytes], ...]
-"""All that a storage holds.  Worlds repeat exactly, so many crashes and schedules leave the same
-bytes: what was seen in them, or found clean, once is not looked for again (three of four times, in
-the crashes).
+"""All objects of a storage. Worlds repeat exactly, so many crashes and schedules leave the same
+bytes. Results for the same objects are cached, which saves three of four checks of crashes.
 """
 
 
 def objects_of(storage: Storage) -> Objects | None:
-    """Return what a storage in memory holds; None of another one, which may fail or count."""
+    """Return the objects of a storage in memory, or None for another storage, which may fail or
+    count.
+    """
     if type(storage) is not MemoryStorage:
         return None
     return tuple((info.path, storage.read(info.path)) for info in storage.list(""))
@@ -181,30 +184,32 @@ R = TypeVar("R")
 
 
 def once_a_world(look: Callable[[Storage], R]) -> Callable[[Storage], R]:
-    """Return a function of a storage that is called once for all that hold the same."""
-    known: dict[Objects, R] = {}
+    """Return a function of a storage that is called only once for storages with the same
+    objects.
+    """
+    results: dict[Objects, R] = {}
 
-    def looked(storage: Storage) -> R:
+    def look_once(storage: Storage) -> R:
         objects = objects_of(storage)
         if objects is None:
             return look(storage)
-        if objects not in known:
-            known[objects] = look(storage)
-        return known[objects]
+        if objects not in results:
+            results[objects] = look(storage)
+        return results[objects]
 
-    return looked
+    return look_once
 
 
 @once_a_world
 def ours(storage: Storage) -> State:
-    """Open the table anew and return what a scan sees."""
+    """Open the table again and return the rows of a scan."""
     return as_state(mdt.open(storage).scan().to_arrow())
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a table says of its commits: the newest, all of the history, their transactions, and how
-    many are under way.
+class TransactionLog:
+    """The commits of a table: the newest, all in the history, their transactions, and the number of
+    pending claims.
     """
 
     seq: int
@@ -214,31 +219,33 @@ class Told:
 
 
 @once_a_world
-def told(storage: Storage) -> Told:
-    """Open the table anew and return what it says of its commits."""
+def transaction_log(storage: Storage) -> TransactionLog:
+    """Open the table again and return its commits."""
     table = mdt.open(storage)
     history = table.history()
     seqs, txns = history["seq"].to_pylist(), set(history["txn"].to_pylist())
-    return Told(table.snapshot().seq, seqs, txns, len(pending(table.metadata)))
+    return TransactionLog(table.snapshot().seq, seqs, txns, len(pending(table.metadata)))
 
 
 def replayed(table: Table) -> State:
-    """Return what all changes since the oldest state that can be read, applied one after the other,
-    make of it.
+    """Return the state that results from all changes since the oldest readable state, applied one
+    after the other.
     """
     horizon = table.snapshot().retention.horizon
     state = dict(as_state(table.scan(as_of=horizon).to_arrow()))
     for change in table.changes(horizon, mode="all").to_arrow().to_pylist():
         row = change["ts"], change["fare"]
         if change["_change"] in ("insert", "update_after"):
-            assert state.setdefault(change["id"], row) == row, "a key came twice"
+            assert state.setdefault(change["id"], row) == row, "a key is inserted twice"
         else:
-            assert state.pop(change["id"]) == row, "a row died that was not there"
+            assert state.pop(change["id"]) == row, "a deleted row was not live"
     return state
 
 
 def theirs(storage: MemoryStorage) -> State | None:
-    """Return what hudi-rs sees in an export of ``storage``, None if it sees no table."""
+    """Return the rows that hudi-rs sees in an export of ``storage``, or None if it sees
+    no table.
+    """
     if storage.size(paths.PROPERTIES) is None:
         return None
     names = [info.path for info in storage.list("") if not info.path.startswith(paths.PRIVATE)]
@@ -263,36 +270,38 @@ def _read_by_hudi(objects: Objects) -> State:
 
 @once_a_world
 def assert_clean(storage: Storage) -> None:
-    """Assert that nothing is damaged and nothing is left of any unfinished transaction."""
+    """Assert that nothing is damaged, and that no object of an unfinished transaction is left."""
     table = mdt.open(storage)
     report = table.check()
     assert report.ok, report
     assert not pending(table.metadata), "claims are left"
     if table.schema.names == SCHEMA.names:
         assert replayed(table) == as_state(table.scan().to_arrow()), (
-            "changes do not make the newest state"
+            "changes do not result in the newest state"
         )
-    found = map(table.metadata.record, range(table.snapshot().seq + 1))
-    records = [record for record in found if record is not None]
+    all_records = map(table.metadata.record, range(table.snapshot().seq + 1))
+    records = [record for record in all_records if record is not None]
     used = [r.instant for r in records if r.action not in publish.NO_INSTANTS]
     instants = set(used)
     assert len(instants) == len(used), "an instant is used twice"
     layout = layout_of(table.definition)
     instants |= {r.instant for r in records if "plan" in r.header.get("indexing", {})}
-    if table.tags().num_rows:  # they hold back Hudi's timeline, and not the log
+    if table.tags().num_rows:  # tags retain instants on Hudi's timeline, but not in the log
         instants.update(table.history()["instant"].to_pylist())
     for info in [*storage.list_dir(paths.HUDI), *storage.list_dir(layout.timeline)]:
         instant = layout.instant_at(info.path)
         known_time = instant is not None and instant.time in instants
         assert known_time or info.path == paths.PROPERTIES, f"a stray instant {info.path}"
     known = set(references.all_paths(table.metadata, table.snapshot()).to_pylist())
-    assert {info.path for info in storage.list(paths.ATTACHMENTS_DIR)} <= known, "orphan summaries"
+    assert {info.path for info in storage.list(paths.ATTACHMENTS_DIR)} <= known, (
+        "orphaned attachments"
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """Something that happens to a table: ``start`` makes the table, ``run`` does it, before and
-    after are the model.
+    """An operation on a table: ``start`` makes the table, ``run`` runs the operation. The model is
+    ``before`` and ``after``.
     """
 
     name: str
@@ -309,9 +318,13 @@ P = ParamSpec("P")
 
 
 def copied(make: Callable[P, MemoryStorage]) -> Callable[P, MemoryStorage]:
-    """Return a function that gives a fresh copy of a world, which is made once in each version."""
+    """Return a function that returns a fresh copy of a world. The world is made once in each
+    version.
+    """
     in_version = {version: cache(make) for version in VERSIONS}
-    return lambda *given, **more: in_version[OPTIONS[VERSION]](*given, **more).copy()
+    return lambda *arguments, **keywords: in_version[OPTIONS[VERSION]](
+        *arguments, **keywords
+    ).copy()
 
 
 def fill(table: Table) -> MemoryStorage:
@@ -324,7 +337,7 @@ def fill(table: Table) -> MemoryStorage:
 
 @copied
 def filled(table_type: str, key_index: str, records: int = 32, **options: Any) -> MemoryStorage:
-    """Return a table that holds BASE_STATE; its metadata are compacted after ``records``
+    """Return a table that holds BASE_STATE. Its metadata are compacted after ``records``
     commits.
     """
     options["mdt.metadata.compact.records"] = records
@@ -336,7 +349,7 @@ CLUSTERED_STATE: State = upserted(BASE_STATE, range(6, 12), 1, 1.5)
 
 @copied
 def spread(table_type: str, key_index: str) -> MemoryStorage:
-    """Return a table that holds CLUSTERED_STATE in two file groups a partition, which overlap in
+    """Return a table that holds CLUSTERED_STATE in two file groups per partition, which overlap in
     ``fare``.
     """
     storage = filled(table_type, key_index)
@@ -353,7 +366,7 @@ def logged(table_type: str, key_index: str) -> MemoryStorage:
 
 
 def compact_logs(table: Table) -> CommitResult[Any]:
-    """Join the log files of every file group that has two of a size."""
+    """Join the log files of every file group that has two of similar size."""
     groups = table.snapshot().file_groups
     operation = LogCompaction(
         table.metadata, table.options, names=groups.names(range(groups.count))
@@ -362,28 +375,31 @@ def compact_logs(table: Table) -> CommitResult[Any]:
 
 
 def join_small_files(table: Table) -> bool:
-    """Join small file groups wherever there are many of a size; return whether any were."""
+    """Join small file groups wherever there are many of similar size. Return whether any were
+    joined.
+    """
     return small_files.join(
         table.metadata, table.snapshot(), table.options, everywhere(table.options)
     ).is_done
 
 
 def later(storage: MemoryStorage) -> MemoryStorage:
-    """Let so much time pass that unfinished transactions are taken for dead."""
+    """Let enough time pass that unfinished transactions are considered crashed."""
     storage.sleep(LATER_SECONDS)
     return storage
 
 
 def survivors(start: Callable[[], S], run: Callable[[Storage], object]) -> Iterator[tuple[str, S]]:
-    """Yield what is left by a crash at each changing operation in each mode, with its name.
+    """Yield the storage after a crash at each changing operation in each mode, with its name.
 
-    A crash after an operation leaves what one before the next leaves; half of a delete is none.
+    A crash after an operation leaves the same state as a crash before the next one. Deletes cannot
+    be torn.
     """
-    whole = FaultyStorage(start())
-    run(whole)
-    for k, operation in enumerate(whole.operations, 1):
+    complete_run = FaultyStorage(start())
+    run(complete_run)
+    for k, operation in enumerate(complete_run.operations, 1):
         for mode in MODES:
-            is_last = k == len(whole.operations)
+            is_last = k == len(complete_run.operations)
             if (mode == "after" and not is_last) or (
                 mode == "torn" and operation.startswith("delete")
             ):
@@ -397,10 +413,10 @@ def survivors(start: Callable[[], S], run: Callable[[Storage], object]) -> Itera
 def recovered(
     start: Callable[[], S], run: Callable[[Storage], object], states: Collection[State], what: str
 ) -> Iterator[S]:
-    """Yield what is left by a crash at each changing operation, after an abort; it holds one of
-    ``states``, the same before and after.
+    """Yield the storage after a crash at each changing operation, and an abort. It holds one of
+    ``states``, the same before and after the abort.
 
-    ``what``: the name under which these are counted.
+    ``what``: the name under which the crashes are counted.
     """
     for where, survivor in survivors(start, run):
         count(what)
@@ -414,24 +430,24 @@ def recovered(
 
 @contextmanager
 def meanwhile(operation: type[Operation[Any]], act: Callable[[], object]) -> Iterator[None]:
-    """Let ``act`` happen when the first such operation has written its files, and has not yet
-    committed; asserts that it did.
+    """Call ``act`` when the first such operation has written its files and has not yet committed.
+    Assert that this happened.
     """
     write, waiting = operation.write, [act]
 
-    def written(self: Any, *given: Any) -> Any:
-        changes = write(self, *given)
+    def write_and_act(self: Any, *arguments: Any) -> Any:
+        changes = write(self, *arguments)
         if waiting:
             waiting.pop()()
         return changes
 
-    with patch.object(operation, "write", written):
+    with patch.object(operation, "write", write_and_act):
         yield
     assert not waiting, "nothing was written"
 
 
 def cutting(metadata: Metadata) -> SplitGroups:
-    """Return the operation that cuts each file group of a table into files of up to two thirds of
+    """Return the operation that splits each file group of a table into files of up to two thirds of
     its largest file.
     """
     snapshot = metadata.newest()
@@ -442,17 +458,17 @@ def cutting(metadata: Metadata) -> SplitGroups:
 
 
 def cut(storage: Storage) -> None:
-    """Cut the file groups of a table, as :func:`cutting` says."""
+    """Split the file groups of a table with :func:`cutting`."""
     metadata = Metadata(storage)
     run(metadata, cutting(metadata))
 
 
 def while_another_commits(make: Callable[[Metadata], Operation[Any]]) -> Callable[[Storage], None]:
-    """Return a flow: an operation on all file groups; when its files are written, a writer changes
-    one of them.
+    """Return a flow: an operation on all file groups. When its files are written, a writer changes
+    one of the groups.
     """
 
-    def beside(storage: Storage) -> None:
+    def run_beside_writer(storage: Storage) -> None:
         metadata = Metadata(storage)
         driver = steps(metadata, make(metadata))
         while next(driver, "written") != "written":
@@ -461,7 +477,7 @@ def while_another_commits(make: Callable[[Metadata], Operation[Any]]) -> Callabl
         for _ in driver:
             pass
 
-    return beside
+    return run_beside_writer
 
 
 def _options(metadata: Metadata) -> Options:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
-from merges import NEW_ALL, STAR, merged, said
+from merges import NEW_ALL, STAR, merged, with_clauses
 from pooled import EVERY_KIND
 from reader import agreed
 from texts import columns, rows_of
@@ -53,7 +53,7 @@ def test_the_first_clause_whose_condition_is_true_applies_to_each_row(
         ("not_matched_by_source", "target.ts = 2 and target.id > 'k5'", {"fare": 9.0, "ts": 3}),
         ("not_matched_by_source", "target.id = 'k3'", None),
     ]
-    merge = said(table.merge(source), clauses)
+    merge = with_clauses(table.merge(source), clauses)
     assert table.snapshot().seq == seq, "nothing is written before execute"
     result = merge.execute()
     assert (result.inserted, result.updated, result.deleted, result.seq) == (1, 4, 2, seq + 1)
@@ -255,7 +255,7 @@ def test_an_invalid_clause_raises_and_leaves_no_files(tmp_path, clauses, why):
     table = filled_table(tmp_path)
     files = sorted((tmp_path / "t").rglob("*"))
     with pytest.raises(Invalid, match=why):
-        said(table.merge(rows([0, 1, 2], 3, 3.0)), clauses).execute()
+        with_clauses(table.merge(rows([0, 1, 2], 3, 3.0)), clauses).execute()
     assert files == sorted((tmp_path / "t").rglob("*"))
 
 
