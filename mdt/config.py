@@ -68,6 +68,11 @@ IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 HUDI_FORMAT = "hudi"
 """The format that every table has."""
 FORMATS_OPTION = "mdt.formats"
+KEY_NAMES_OPTION = "mdt.key.names.column"
+NAMED_KEYS_SINCE = 9
+"""Table version since which Hudi's writers name a single key column if there are several partition
+columns.
+"""
 ALTERABLE = frozenset({FORMATS_OPTION})
 """Fixed options that only :meth:`mdt.Table.alter` changes."""
 _MEBI = 1 << 20
@@ -110,6 +115,11 @@ class Options:
     keys_repeat: bool = _fixed(
         False,
         "a key may have several rows, which insert(check=False) adds without a key look-up",
+    )
+    key_names_column: bool = _fixed(
+        False,
+        "the record key of a single key column is column:value, and not the value; true for new"
+        " tables of version 9 with several partition columns, whose keys Hudi 1.1 writes like this",
     )
     delete_keeps_ordering: bool = _fixed(
         False,

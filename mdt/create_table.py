@@ -17,6 +17,8 @@ from mdt.config import (
     FORMATS_OPTION,
     HUDI_FORMAT,
     IN_KEY_INDEX,
+    KEY_NAMES_OPTION,
+    NAMED_KEYS_SINCE,
     Options,
     canonical,
     parse_options,
@@ -103,6 +105,16 @@ def define(
         _own_names("partition_by", partition_by, stored),
     )
     ordering = _own_names("ordering", ordering, stored)
+    if _hudi_names_key(parsed, key, partition_by) and not parsed.key_names_column:
+        if KEY_NAMES_OPTION in options:
+            raise Invalid(
+                f"Hudi's writers name the column {key[0]!r} in record keys of version"
+                f" {parsed.table_version} with several partition columns, and"
+                f" {KEY_NAMES_OPTION} is false",
+                hint="remove the option",
+            )
+        options = {**options, KEY_NAMES_OPTION: "true"}
+        parsed = parse_options(options)
     key_index = key_indexes.with_buckets(key_indexes.stored_spec(index_name), parsed, key)
     check_columns(parsed, stored, key, partition_by, ordering)
     _refuse_together(parsed, ordering, partition_by)
@@ -136,6 +148,11 @@ def define(
     if definition.other_formats:
         refuse_location(storage)
     return definition
+
+
+def _hudi_names_key(options: Options, key: Sequence[str], partition_by: Sequence[str]) -> bool:
+    """Return True if Hudi's writers always name the column in the record keys of such a table."""
+    return options.table_version >= NAMED_KEYS_SINCE and len(key) == 1 and len(partition_by) > 1
 
 
 def _with_version(options: Mapping[str, Any] | None, version: int | None) -> dict[str, str]:

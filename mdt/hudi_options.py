@@ -144,6 +144,13 @@ def _key_generators(definition: TableDefinition) -> tuple[str, ...]:
     return generators
 
 
+def _key_encodings(definition: TableDefinition) -> tuple[str, ...]:
+    """Return "true" for keys without the name of their only column. Several always have it."""
+    if len(definition.key) > 1:
+        return ("true", "false")
+    return ("false",) if definition.names_key else ("true",)
+
+
 def _time_types(definition: TableDefinition) -> tuple[str, ...]:
     """Return Hudi's names of the units of a partition column. Only integers have a unit."""
     path = definition.time_path
@@ -186,6 +193,14 @@ _DESCRIBING = (
         "set mdt.partition.time.unit in mdt.create, or remove the option",
         _time_types,
         "mdt.partition.time.unit",
+    ),
+    _of_table(
+        "hoodie.write.complex.keygen.new.encoding",
+        "mdt.key.names.column decides whether the record key of a single key column has its name",
+        ("true", "false"),
+        "set mdt.key.names.column in mdt.create, or remove the option",
+        _key_encodings,
+        "mdt.key.names.column",
     ),
     _of_table(
         "hoodie.payload.ordering.field",
@@ -304,11 +319,6 @@ _CERTAIN = (
         "the number of buckets is fixed when a table is created",
     ),
     _only("UTC", "hoodie.table.timeline.timezone", "instants are in UTC"),
-    _only(
-        "true",
-        "hoodie.write.complex.keygen.new.encoding",
-        "the record key of a single key column is its value",
-    ),
     _only(
         "false",
         "hoodie.datasource.write.slash.separated.date.partitioning",

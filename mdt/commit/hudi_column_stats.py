@@ -403,7 +403,7 @@ def _key_ranges(files: _Files, definition: TableDefinition) -> tuple[pa.Table, B
     """Return the ranges of record keys, and where they are usable."""
     always = np.ones(len(files.table), np.bool_)
     first = avro_name(definition.key[0])
-    if len(definition.key) > 1:  # they begin with the name of the first column
+    if len(definition.key) > 1 or definition.names_key:  # they begin with the name of a column
         return _text_ranges(files, f"{first}:".encode(), f"{first};".encode()), always
     if definition.schema.field(definition.key[0]).type == pa.string():
         return _ranges(files, definition, definition.key[0])

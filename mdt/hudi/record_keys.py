@@ -1,8 +1,9 @@
 """Record keys, which identify rows to Hudi as text, and sort keys, which order rows by bytes.
 
-With a single key field, the record key is the value. With several, it is ``f1:v1,f2:v2``, with the
-names in Hudi's files. The encoding is injective: values that could make two keys equal are
-rejected. As text, 10 sorts before 9. :func:`sort_keys` sort like the columns' own types.
+With a single key field, the record key is the value, or ``f1:v1`` in tables whose keys have the
+name. With several, it is ``f1:v1,f2:v2``, with the names in Hudi's files. The encoding is
+injective: values that could make two keys equal are rejected. As text, 10 sorts before 9.
+:func:`sort_keys` sort like the columns' own types.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ _WORD_BYTES = 8
 _SAMPLE = 64
 
 
-def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True) -> pa.Array:
+def record_keys(
+    table: pa.Table, fields: Sequence[str], *, named: bool = False, numbered: bool = True
+) -> pa.Array:
     """Return the record key of each row as string[n] without nulls.
 
     Strings are unchanged, integers decimal, booleans ``true`` and ``false``, dates ISO, and
     timestamps microseconds since 1970.
 
     Args:
+        named: True if the key of a single field has its name, too.
         numbered: True if row numbers are meaningful to the caller. Otherwise messages contain only
             values.
 
@@ -42,11 +46,13 @@ def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True
     >>> rows = pa.table({"id": ["a", "b"], "n": [7, 10]})
     >>> record_keys(rows, ["n"]).to_pylist(), record_keys(rows, ["id", "n"]).to_pylist()
     (['7', '10'], ['id:a,n:7', 'id:b,n:10'])
+    >>> record_keys(rows, ["n"], named=True).to_pylist()
+    ['n:7', 'n:10']
     """
     if not fields:
         raise Invalid("a table needs at least one key column", hint="name it: key=['id']")
     texts = [_text(table, field, numbered) for field in fields]
-    if len(fields) == 1:
+    if len(fields) == 1 and not named:
         return texts[0]
     parts: list[pa.Array | str] = []
     separator = ""

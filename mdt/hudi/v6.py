@@ -172,7 +172,9 @@ class Version6:
             "hoodie.table.base.file.format": "PARQUET",
             properties.CHECKSUM: properties.checksum(DATABASE, name),
             "hoodie.table.create.schema": avro_schema.to_avro(definition.schema, name),
-            "hoodie.table.keygenerator.class": key_generator(key, partition_by),
+            "hoodie.table.keygenerator.class": key_generator(
+                key, partition_by, names_key=definition.names_key
+            ),
             properties.NAME: name,
             "hoodie.table.recordkey.fields": ",".join(key),
             properties.TIME_ZONE: "UTC",
@@ -404,19 +406,26 @@ def time_based(time_path: TimePath) -> dict[str, str]:
     return entries
 
 
-def key_generator(key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:
+def key_generator(
+    key_fields: Sequence[str], partition_fields: Sequence[str], *, names_key: bool = False
+) -> str:
     """Return Hudi's key generator class for our record keys and partition paths.
 
     One key field with two or more partition fields needs the complex generator. Its record key is
-    ``value``, like ours, in Hudi 0.14.1 to 1.0.2, and ``field:value`` in other releases. A foreign
-    writer on such a table must be configured for the former.
+    ``value`` in Hudi 0.14.1 to 1.0.2, and ``field:value`` in other releases, unless their writers
+    set ``hoodie.write.complex.keygen.new.encoding=true``.
+
+    Args:
+        names_key: True if the record key of a single field has its name.
 
     >>> key_generator(["id"], ["city"])
     'org.apache.hudi.keygen.SimpleKeyGenerator'
     >>> key_generator(["id", "n"], ["city"])
     'org.apache.hudi.keygen.ComplexKeyGenerator'
     """
-    if not partition_fields:
+    if names_key:
+        kind = "Complex"
+    elif not partition_fields:
         kind = "Nonpartitioned"
     else:
         kind = "Simple" if len(key_fields) == 1 and len(partition_fields) == 1 else "Complex"

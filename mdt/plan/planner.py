@@ -332,7 +332,7 @@ def _by_key(state: PlanState) -> None:
         state.missing(name, f"{problem.message}; {problem.hint}")
         return
     try:
-        keys = record_keys(literals, definition.key)
+        keys = record_keys(literals, definition.key, named=definition.names_key)
     except Invalid:
         state.unused(name, "key_impossible", "a literal is not a possible record key")
         return

@@ -58,7 +58,7 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
     several.
     """
     definition = snapshot.definition
-    keys = record_keys(table, definition.key)
+    keys = _keys_of(table, snapshot)
     partition = None
     if definition.partition_by and set(definition.partition_by) <= set(table.column_names):
         codes, names = partition_paths(
@@ -87,6 +87,12 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
     return KeyRows(file, position)
 
 
+def _keys_of(table: pa.Table, snapshot: Snapshot) -> pa.Array:
+    """Return the record keys of rows with the key columns."""
+    definition = snapshot.definition
+    return record_keys(table, definition.key, named=definition.names_key)
+
+
 def _with_texts(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hits: Hits) -> Hits:
     """Return the ``hits`` whose rows have the same key, not just the same hash."""
     places = KeyRows(hits.file, hits.position)
@@ -97,7 +103,8 @@ def _with_texts(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hits: Hi
 
 def _are_same(snapshot: Snapshot, rows: pa.Table, keys: pa.Array, at: Int64Array) -> BoolArray:
     """Return a mask of the ``rows`` whose keys equal ``keys[at]``, bool[n]."""
-    return flags(pc.equal(record_keys(rows, snapshot.definition.key), keys.take(pa.array(at))))
+    stored = _keys_of(rows, snapshot)
+    return flags(pc.equal(stored, keys.take(pa.array(at))))
 
 
 def rows_of_keys(
@@ -119,7 +126,7 @@ def rows_of_keys(
     if not compares:
         return places, rows
     live = np.flatnonzero(places.file >= 0)
-    is_same = _are_same(snapshot, rows, record_keys(table, definition.key), live)
+    is_same = _are_same(snapshot, rows, _keys_of(table, snapshot), live)
     if not is_same.all():
         places.file[live[~is_same]] = -1
         rows = rows.filter(pa.array(is_same))

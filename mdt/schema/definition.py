@@ -118,6 +118,11 @@ class TableDefinition:
         return GENERATED_KEY in self.key
 
     @property
+    def names_key(self) -> bool:
+        """True if the record key of a single key column has its name: ``id:7``, and not ``7``."""
+        return self.parsed.key_names_column
+
+    @property
     def is_global(self) -> bool:
         """True if keys are unique in the whole table, not only in a partition."""
         return self.scope == "table"

@@ -102,7 +102,7 @@ def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool =
     """Return stored rows with their keys, hashes and ordering words. ``numbered`` as for
     :func:`normalize`.
     """
-    keys = record_keys(table, definition.key, numbered=numbered)
+    keys = record_keys(table, definition.key, named=definition.names_key, numbered=numbered)
     ordering = None
     if set(definition.ordering) <= set(table.column_names):
         ordering = words_of(table, definition.ordering, numbered=numbered)

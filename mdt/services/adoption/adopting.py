@@ -16,20 +16,29 @@ import pyarrow as pa
 
 from mdt import create_table
 from mdt.commit.shared_metadata import lost_partitions_of
-from mdt.config import FORMATS_OPTION, Options, parse_options
+from mdt.config import (
+    FORMATS_OPTION,
+    KEY_NAMES_OPTION,
+    NAMED_KEYS_SINCE,
+    Options,
+    parse_options,
+)
 from mdt.errors import Conflict, Corrupt, Invalid, MdtError, Unsupported
 from mdt.formats.registry import formats_of, refuse_folders
 from mdt.hudi import bucket_config, timeline
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.fields import parse_json
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import RECORD_INDEX, load_definitions
 from mdt.hudi.read.loading import TableState, load_properties
+from mdt.hudi.read.slice_rows import slice_rows
 from mdt.hudi.read.table_properties import EVENT_TIME, TIMESTAMP, TableProperties, refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
+from mdt.hudi.record_keys import as_text
 from mdt.importing.imported_definition import (
     data_columns,
     require_writable_columns,
@@ -47,6 +56,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
+from mdt.schema.names import avro_name
 from mdt.schema.time_paths import TEXT, UNITS, TimePath
 from mdt.services.adoption.commit_import import import_commits, require_names
 from mdt.services.adoption.key_mapping import map_keys
@@ -156,7 +166,12 @@ def plan_adoption(
         indexes=indexes,
         version=None,
         formats=formats,
-        options={**_SHARED, **(options or {}), **path_options},
+        options={
+            **_SHARED,
+            **(options or {}),
+            **path_options,
+            KEY_NAMES_OPTION: _has_named_keys(storage, table, state, schema),
+        },
     )
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
         raise _other_buckets(definition.key_index)
@@ -183,6 +198,25 @@ def plan_adoption(
         _trial_seconds(storage, state, schema, definition.schema) if is_dry else 0.0,
     )
     return definition, plan
+
+
+def _has_named_keys(
+    storage: Storage, table: TableProperties, state: TableState, schema: TableSchema
+) -> bool:
+    """Return True if the record keys of a table have the name of their only column.
+
+    Key generators for several fields have written both. Writers have an option for it, but tables
+    do not, so this is taken from the first row. Without rows, it is what Hudi 1.1 and later do.
+    """
+    if len(table.key_fields) != 1 or table.key_generator in _VALUES_AS_KEYS:
+        return False
+    (field,) = table.key_fields
+    for file_slice in state.slices:
+        rows = slice_rows(storage, state, file_slice, schema, [RECORD_KEY, field]).slice(0, 1)
+        if len(rows):
+            (stored,), (text,) = rows[RECORD_KEY].to_pylist(), as_text(plain(rows[field]), field)
+            return bool(stored == f"{avro_name(field)}:{text}")
+    return table.version >= NAMED_KEYS_SINCE and len(table.partition_fields) > 1
 
 
 def _has_unique_keys(storage: Storage, table: TableProperties) -> bool:
@@ -226,6 +260,8 @@ def _weight(file_slice: FileSlice) -> int:
     return _FILE_BYTES + base + _LOG_FACTOR * sum(log.size for log in file_slice.logs)
 
 
+_VALUES_AS_KEYS = ("SIMPLE", "NON_PARTITION", TIMESTAMP)
+"""Key generators whose record key of a single field is its value."""
 _TRIALS = 5
 _FILE_BYTES = 100_000
 """Reading the footer and the keys of a file costs as much as so many of its bytes."""

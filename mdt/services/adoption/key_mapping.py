@@ -127,7 +127,7 @@ def _check_rows(
 ) -> None:
     stored = table[RECORD_KEY].combine_chunks()
     try:
-        computed = record_keys(table, definition.key)
+        computed = record_keys(table, definition.key, named=definition.names_key)
     except Invalid as error:
         raise _refused(
             f"a key of {segment.path} cannot be written by mdt: {error.message}"

@@ -100,7 +100,7 @@ def _damaged_maps(state: TableState, segment: Segment) -> Iterator[Problem]:
 def _check_rows(file: DataFile) -> Iterator[str]:
     definition, table, partition = file.state.definition, file.table, file.segment.partition
     keys = table[RECORD_KEY].combine_chunks()
-    if not record_keys(table, definition.key).equals(keys):
+    if not record_keys(table, definition.key, named=definition.names_key).equals(keys):
         yield "record keys differ from the key columns"
     codes, names = definition_paths(table, definition)
     if definition.partition_by and {names[code] for code in np.unique(codes)} != {partition}:

@@ -34,6 +34,14 @@ class Upgrade(Operation[WritePlan]):
                 "a table that other Hudi writers share cannot be upgraded",
                 hint="mdt.release(path), upgrade it with Hudi, and adopt it again",
             )
+        definition = snapshot.definition
+        has_values = len(definition.key) == 1 and not definition.names_key
+        if is_needed and has_values and len(definition.partition_by) > 1:
+            raise Unsupported(
+                f"the record keys are values of {definition.key[0]!r}, and Hudi's writers name the"
+                " column since version 9 if there are several partition columns",
+                hint="load the rows into a new table of version 9",
+            )
         return WritePlan(Footprint(txn, everything=True), is_needed=is_needed)
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
