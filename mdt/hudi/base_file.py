@@ -284,7 +284,6 @@ def encode_parts(
         rows: Total number of rows.
         unbounded: Result of :func:`without_bounds` for all rows.
     """
-    footers: list[pq.FileMetaData] = []
     remaining = map(form.stored, parts)
     first = next(remaining)
     row_groups = 0
@@ -294,7 +293,6 @@ def encode_parts(
         store_schema=False,
         write_page_checksum=True,
         store_decimal_as_integer=False,
-        metadata_collector=footers,
         **_encoding(first, unbounded, form.compression),
         **_paging(first, form.page_bytes, form.compression, rows),
     ) as writer:
@@ -304,7 +302,7 @@ def encode_parts(
         entries = _footer(form, *key_metadata())
         place = digests.placeholder_text(row_groups * len(leaf_columns(first.schema)))
         writer.add_key_value_metadata(entries | {digests.KEY: place})
-    return footers[0]
+    return writer.writer.metadata  # a metadata_collector would hide errors of the sink
 
 
 def _encoding(table: pa.Table, unbounded: AbstractSet[str], compression: str) -> dict[str, Any]:
