@@ -11,7 +11,7 @@ import resource
 import struct
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -27,6 +27,7 @@ from mdt.errors import Corrupt, MdtError
 from mdt.limits import LATE_SECONDS_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.log import codec, commit_log
+from mdt.services.checking.problems import Kind
 from mdt.services.reclaiming import cleaning
 from mdt.stores.contract import check_size
 from mdt.stores.storage import MemoryStorage
@@ -156,36 +157,41 @@ def test_a_section_that_claims_more_bytes_than_it_can_contain_is_refused():
         codec.decode_ipc(data, None, path="x")
 
 
+class LargeObject(MemoryStorage):
+    """Reports that the object ``large`` has a terabyte. Counts its refusals to read it whole."""
+
+    def __init__(self, storage, large):
+        super().__init__()
+        vars(self).update(vars(storage.copy()))
+        self.large, self.refusals, self.paths_read = large, 0, set()
+
+    def read_whole(self, path, bytes_max):
+        self.refusals += path == self.large
+        check_size(path, 1 << 40 if path == self.large else 0, bytes_max)
+        return super().read_whole(path, bytes_max)
+
+    def read(self, path, offset=0, length=None):
+        assert path != self.large or length is not None, f"all of {path} is read"
+        self.paths_read.add(path)
+        return super().read(path, offset, length)
+
+
 @pytest.mark.parametrize(
-    "path", [paths.HINT, paths.commit(4), paths.pending("20200101000000000"), paths.PROPERTIES]
+    ("path", "is_needed"),
+    [
+        (paths.HINT, False),
+        (paths.commit(4), True),
+        (paths.pending("20200101000000000"), False),
+        (paths.PROPERTIES, True),
+    ],
 )
-def test_an_object_that_is_too_large_is_not_read_whole(path):
-    storage = good()
-    paths_read = []
-
-    class Large(MemoryStorage):
-        """Reports that one object has a terabyte."""
-
-        def read_whole(self, name, bytes_max):
-            if name == path:
-                raise Corrupt(
-                    "the object is too large", path=name, expected=f"{bytes_max}", got=f"{1 << 40}"
-                )
-            return super().read_whole(name, bytes_max)
-
-        def read(self, name, offset=0, length=None):
-            paths_read.append(name)
-            return super().read(name, offset, length)
-
-    large = Large()
-    vars(large).update(vars(storage))
-    large.replace(path, b"x")
-    try:
-        mdt.open(large).upsert(mdt.open(good()).scan().to_arrow())
-    except MdtError:
-        pass
-    assert path not in paths_read
-    assert paths.commit(0) in paths_read
+def test_a_write_reads_no_object_that_is_too_large_and_fails_only_if_it_needs_it(path, is_needed):
+    start, data = good(), mdt.open(good()).scan().to_arrow()
+    start.replace(path, b"x")
+    large = LargeObject(start, path)
+    with pytest.raises(Corrupt, match="too large") if is_needed else nullcontext():
+        assert mdt.open(large).upsert(data).updated == len(data)
+    assert path not in large.paths_read and paths.commit(0) in large.paths_read
 
 
 def _cleaned_table():
@@ -200,7 +206,8 @@ def _cleaned_table():
     return storage
 
 
-def test_services_do_not_read_an_object_that_is_too_large_as_a_whole():
+def _large_objects():
+    """Return a table, and the path of one object of each kind except attachments."""
     start = _cleaned_table()
     enlarged = [
         info.path for info in start.list("") if not info.path.startswith(paths.ATTACHMENTS_DIR)
@@ -209,21 +216,12 @@ def test_services_do_not_read_an_object_that_is_too_large_as_a_whole():
         path.rpartition(".")[2] for path in enlarged
     }
     assert any(path.startswith(paths.ARCHIVE_DIR) for path in enlarged)
-    for path in {
-        re.sub("[0-9a-f-]+", "", path): path for path in enlarged
-    }.values():  # one path of each kind
+    return start, list({re.sub("[0-9a-f-]+", "", path): path for path in enlarged}.values())
 
-        class Large(MemoryStorage):
-            """Reports that one object has a terabyte."""
 
-            def read_whole(self, name, bytes_max, path=path):
-                check_size(name, 1 << 40 if name == path else 0, bytes_max)
-                return super().read_whole(name, bytes_max)
-
-            def read(self, name, offset=0, length=None, path=path):
-                assert name != path or length is not None, f"all of {path} is read"
-                return super().read(name, offset, length)
-
+def test_services_do_not_read_an_object_that_is_too_large_as_a_whole():
+    start, enlarged = _large_objects()
+    for path in enlarged:
         for service in (
             mdt.Table.check,
             mdt.Table.history,
@@ -232,10 +230,23 @@ def test_services_do_not_read_an_object_that_is_too_large_as_a_whole():
             mdt.Table.purge,
             mdt.Table.repair,
         ):
-            large = Large()
-            vars(large).update(vars(start.copy()))
             with suppress(MdtError):
-                service(mdt.open(large))
+                service(mdt.open(LargeObject(start, path)))
+
+
+def test_a_check_reports_the_objects_that_are_too_large_for_it():
+    start, enlarged = _large_objects()
+    reported = set()
+    for path in enlarged:
+        large = LargeObject(start, path)
+        if path == paths.PROPERTIES or path.startswith(paths.LOG_DIR):
+            with pytest.raises(Corrupt, match="too large"):
+                mdt.open(large)
+            continue
+        problems = mdt.open(large).check().problems
+        assert {problem.path for problem in problems} == ({path} if large.refusals else set())
+        reported |= {problem.kind for problem in problems}
+    assert reported == {Kind.ARCHIVE, Kind.CHECKPOINT, Kind.TIMELINE, Kind.ROWS}
 
 
 def test_a_missing_commit_record_is_named_with_a_hint():

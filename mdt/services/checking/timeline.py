@@ -47,15 +47,25 @@ def check(state: TableState) -> Iterator[Problem]:
     times = {record.instant for record in state.records}
     first = _first_instants(state)
     instants, lookups = tee(_instants(state))
-    contents = storage.each(partial(storage.read_if_exists, group[0][0]) for _, group in lookups)
+    contents = storage.each(partial(_stored_instant, storage, group[0][0]) for _, group in lookups)
     for (record, objects), stored in zip(instants, contents, strict=True):
         path, content = objects[0]
         if stored is None:
             instant = layout.instant_at(path)
             if instant is None or (instant.time in times and not _is_archived(instant, first)):
                 yield from _check_unpublished(state, record, path)
+        elif isinstance(stored, Corrupt):
+            yield Problem.from_error(stored, path, Kind.TIMELINE)
         elif stored != content:
             yield Problem(path, f"differs from commit record {record.seq}", Kind.TIMELINE)
+
+
+def _stored_instant(storage: Storage, path: str) -> bytes | None | Corrupt:
+    """Return the content of an instant, None if it is absent, or the error if it is too large."""
+    try:
+        return storage.read_if_exists(path)
+    except Corrupt as error:
+        return error
 
 
 def _first_instants(state: TableState) -> Mapping[str, str]:
