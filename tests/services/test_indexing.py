@@ -111,10 +111,7 @@ def test_an_added_index_covers_all_rows_and_is_maintained_by_writers():
         and result.commits >= 1
         and result.bytes > 0
     )
-    assert coverages(table) == [100.0] and note(table, "fare = 9.0", "bitmap").reason in (
-        "used",
-        "nothing_left",
-    )
+    assert coverages(table) == [100.0] and note(table, "fare = 2.0", "bitmap").reason == "used"
     mdt.open(storage).upsert(rows([1, 20], 5, 5.0))
     assert coverages(table) == [100.0]
     table.compact()
@@ -352,10 +349,7 @@ def test_index_use_is_counted_across_processes_and_leads_to_advice():
     second.metadata.usage.report()
     third = mdt.open(storage)
     use_by_index = {row["index"]: row for row in third.indexes().to_pylist()}
-    assert (
-        use_by_index["bitmap(fare)"]["queries"] == 12
-        or use_by_index["bitmap(fare)"]["queries"] == 6
-    ), "statistics may suffice for some queries"
+    assert use_by_index["bitmap(fare)"]["queries"] == 6, "statistics suffice for the others"
     assert use_by_index["bitmap(fare)"]["last_used"] is not None
     assert (
         use_by_index["bloom(id)"]["queries"] == 0 and use_by_index["bloom(id)"]["last_used"] is None

@@ -137,11 +137,17 @@ def test_log_files_without_live_rows_are_merged_with_the_others(tmp_path):
     agreed(table)
 
 
-def test_a_group_is_compacted_when_its_log_files_grow_large(tmp_path):
+def test_a_group_is_compacted_when_its_log_files_are_a_fifth_of_its_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(small_files, "PAID_BYTES", 0)
     table = loaded_table(tmp_path / "t")
-    for number in range(1, 13):
+    for number in range(1, 5):
         table.upsert(rows(range(1_000 * number, 1_000 * number + 1_000), float(number)))
-    assert operations(table)["compact"] >= 1 and table.check().ok
+    base, *logs = sorted(table.files()["size"].to_pylist(), reverse=True)
+    assert len(logs) == 4 and sum(logs) < (base + sum(logs)) / 5 < sum(logs) + min(logs)
+    assert operations(table)["compact"] == 0
+    table.upsert(rows(range(5_000, 6_000), 5.0))
+    assert operations(table)["compact"] == 1 and len(table.files()) == 1
+    assert table.check().ok
 
 
 def test_a_group_is_compacted_earlier_when_its_commits_wrote_enough_bytes(tmp_path, monkeypatch):

@@ -214,13 +214,16 @@ def test_a_table_without_rows_or_with_one_column_is_shown_as_a_timeline_only():
         assert "due: nothing" in str(picture)
 
 
-def test_files_with_nulls_or_without_a_column_can_be_drawn():
+def test_files_with_unknown_bounds_are_drawn_over_the_whole_axis():
     table = filled_table()
     table.alter(add={"c": "int64"})
-    assert table.show(["a", "c"]).layout is not None
     table.upsert([{"id": 1, "a": None, "b": None, "city": None, "c": None}])
+    table.upsert([{"id": 5_001, "a": 0.5, "b": None, "city": None, "c": 7}])
     layout = table.show(["a", "c"], before=1).layout
-    assert layout is not None and len(layout.states) == 2
+    assert layout is not None
+    old, new = ((state.low == 0) & (state.high == 1) for state in layout.states)
+    assert old.tolist() == [[False], [True]]
+    assert new.tolist() == [[False] * 6 + [True, False], [True] * 6 + [True, False]]
 
 
 def test_showing_invalid_columns_or_unreadable_states_is_refused():

@@ -147,9 +147,15 @@ def test_a_restore_is_on_hudis_timeline_and_lists_no_instants_to_roll_back(table
     assert completed_path.read_bytes() == content
 
 
-def test_restoring_unknown_states_or_read_only_tables_is_refused(table):
+def test_restoring_the_newest_state_commits_nothing(made):
+    table = mdt.open(made(KINDS[0]))
     newest = table.snapshot().seq
-    assert table.restore(newest).instant is None or table.snapshot().seq == newest, "nothing to do"
+    result = table.restore(newest)
+    assert (result.seq, result.instant) == (newest, "")
+    assert mdt.open(table.path).snapshot().seq == newest
+
+
+def test_restoring_unknown_states_or_read_only_tables_is_refused(table):
     with pytest.raises(Invalid, match="no commit 99"):
         table.restore(99)
     with pytest.raises(Invalid, match="read-only"):

@@ -10,6 +10,7 @@ from shared_tables import batch, other_table, rows_of
 
 import mdt
 from mdt.errors import Unsupported
+from mdt.hudi.read.history import completion_times
 from mdt.metadata.files import paths
 from mdt.services.reclaiming import archiving, cleaning
 from mdt.stores.storage import MemoryStorage
@@ -127,13 +128,15 @@ def test_replaced_file_groups_outside_of_the_table_do_not_stop_cleaning():
 
 
 @pytest.mark.usefixtures("short_log")
-def test_instants_without_a_completion_time_can_be_archived():
+def test_instants_without_a_completion_time_are_archived_with_the_time_of_their_request():
     storage = MemoryStorage()
     theirs = other_table(storage, "MERGE_ON_READ", 9)
     theirs.upsert(batch(list(range(10)), 1))
     theirs.upsert(batch([1, 2], 2))
+    times = set()
     for name in active_instants(storage, 9):  # as Hudi 0.x named them
         if name.endswith(".deltacommit"):
+            times.add(name[:17])
             content, path = storage.read(f".hoodie/timeline/{name}"), f"{name[:17]}.deltacommit"
             storage.delete(f".hoodie/timeline/{name}")
             storage.put_if_absent(f".hoodie/timeline/{path}", content)
@@ -141,7 +144,9 @@ def test_instants_without_a_completion_time_can_be_archived():
     for number in range(3, 23):
         ours.upsert(batch([5], number))
     ours.clean(retain_commits=1)
-    assert not [name for name in active_instants(storage, 9) if name[17:] == ".deltacommit"]
+    assert not times & {name[:17] for name in active_instants(storage, 9)}
+    completions = completion_times(storage, paths.HUDI + "/timeline/history", times)
+    assert len(times) == 3 and completions == {time: time for time in times}
     assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
     assert ours.check().ok
 
