@@ -17,7 +17,7 @@ from texts import columns
 
 import mdt
 from mdt.changes import ChangeStream
-from mdt.errors import Unavailable, Unsupported
+from mdt.errors import Expired, Unavailable, Unsupported
 from mdt.hudi.read.loading import load_properties
 from mdt.importing.imported_definition import changed_version, definition_of, next_version
 from mdt.limits import MERGED_FILES_KEPT_SECONDS
@@ -91,20 +91,29 @@ def step(t, action, ids, city, number):
         t.insert_overwrite(batch(ids, number, city))
 
 
-def test_a_reader_follows_columns_that_are_added_and_dropped():
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_reader_follows_columns_that_are_added_widened_and_dropped(table_type):
     storage = MemoryStorage()
-    t = table(storage)
+    t = table(storage, table_type)
     t.upsert(batch([1, 2], 1))
     other = mdt.open(HiddenMetadata(storage))
     assert rows_of(other) == rows_of(t)
-    t.alter(add={"extra": pa.float64()})
-    t.upsert(batch([3], 2, "Rome").append_column("extra", [[0.5]]))
-    assert other.scan("extra > 0").count() == 1
+    t.alter(add={"ratio": pa.float32(), "small": pa.int32()})
+    rows = batch([3], 2, "Rome").append_column("ratio", pa.array([0.1], pa.float32()))
+    t.upsert(rows.append_column("small", [[7]]))
+    assert other.scan("ratio > 0").count() == 1
     assert rows_of(other) == rows_of(t)
-    t.alter(drop=["note"])
-    t.upsert(batch([1], 3).drop_columns(["note"]).append_column("extra", [[1.5]]))
+    t.alter(widen={"ratio": pa.float64(), "small": pa.int64()})
+    rows = batch([4], 2, "Rome").append_column("ratio", [[0.2]])
+    t.upsert(rows.append_column("small", [[5_000_000_000]]))
     assert rows_of(other) == rows_of(t)
-    assert other.schema.names == ["id", "city", "v", "extra"]
+    assert other.scan("small > 4000000000 and ratio = 0.2").count() == 1
+    assert other.get({"id": 3, "city": "Rome"})["ratio"] == 0.1
+    t.alter(drop=["note", "small"])
+    t.upsert(batch([1], 3).drop_columns(["note"]).append_column("ratio", [[1.5]]))
+    assert rows_of(other) == rows_of(t)
+    assert other.schema.names == ["id", "city", "v", "ratio"]
+    assert other.schema.field("ratio").type == pa.float64()
 
 
 def test_a_table_whose_properties_changed_must_be_opened_again():
@@ -142,6 +151,23 @@ def test_a_table_opened_at_an_instant_keeps_its_rows():
     assert newest.scan(as_of=instant).count() == 2
     assert newest.scan(since=instant).to_arrow()["id"].to_pylist() == [1, 3]
     assert newest.changes(instant).to_arrow()["_change"].to_pylist().count("insert") == 1
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_state_whose_files_were_cleaned_has_expired(table_type):
+    storage = MemoryStorage()
+    t = table(storage, table_type)
+    for number in range(3):
+        t.upsert(batch([1, 2], number))
+        t.compact()
+    times = t.history()["instant"].to_pylist()[1:]
+    old = mdt.open(HiddenMetadata(storage), as_of=times[0])
+    assert rows_of(old) == sorted(map(repr, batch([1, 2], 0).to_pylist()))
+    t.clean(retain_commits=1)
+    other = mdt.open(HiddenMetadata(storage))
+    refused("its files were cleaned", other.scan, as_of=times[0], kind=Expired)
+    refused("its files were cleaned", mdt.open, other.storage, as_of=times[0], kind=Expired)
+    assert rows_of(mdt.open(HiddenMetadata(storage), as_of=times[-1])) == rows_of(t)
 
 
 def test_commits_of_another_writer_to_our_table_are_read_and_imported_by_a_write():

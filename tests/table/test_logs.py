@@ -101,7 +101,8 @@ def test_plans_are_logged_at_debug_level_only(table, caplog):
     )
 
 
-def test_a_disabled_logger_reads_the_clock_less_often(caplog):
+@pytest.mark.parametrize("level", [INFO, WARNING])
+def test_the_clock_is_read_for_a_log_line_only_if_the_logger_is_enabled(caplog, level):
     class Clock(MemoryStorage):
         looks = 0
 
@@ -109,15 +110,12 @@ def test_a_disabled_logger_reads_the_clock_less_often(caplog):
             self.looks += 1
             return super().now_us()
 
-    def looks():
-        storage = Clock()
-        table = worlds.make(storage, "MERGE_ON_READ", "bloom")
-        table.upsert(worlds.rows(range(3), 1, 1.0))
-        return storage.looks
-
-    quiet = looks()
-    caplog.set_level(INFO, "mdt")
-    assert looks() > quiet
+    caplog.set_level(level, "mdt")
+    storage = Clock()
+    since = logs.start_time(logs.COMMIT, storage)
+    logs.log_end(logs.COMMIT, storage, "t", "upsert", {}, since)
+    assert storage.looks == 2 * (level == INFO) and bool(since) == (level == INFO)
+    assert len(lines(caplog, "mdt.commit", INFO)) == (level == INFO)
 
 
 def test_a_damaged_index_is_ignored_with_one_warning(table, caplog):
