@@ -9,10 +9,12 @@ from sql_tables import cases, tuples
 
 import mdt
 import mdt.spark
+from mdt.config import OPTIONS
 from mdt.engines.spark import packages
 from mdt.engines.spark.private import jvm
 from mdt.errors import Invalid
 from mdt.metadata.statistics import usage
+from mdt.option import to_text
 from mdt.source.settings import parse, setting_names
 
 ROWS = pa.table({"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [1.5, 2.5, 3.5]})
@@ -108,11 +110,17 @@ def test_invalid_settings_are_refused_before_anything_is_written(
         mdt.read(configured, str(tmp_path / "t"))
 
 
-def test_setting_names_are_unique_and_parse_to_options():
-    assert len(set(setting_names())) == len(setting_names()) > 40
-    names = ("write.memory.max", "bucket.count", "metadata.compact.records")
-    parsed = parse({f"spark.mdt.{name}": "3" for name in names})
-    assert parsed.create_options == {"mdt.bucket.count": "3"} and len(parsed.options) == 2
+def test_every_option_of_a_table_is_a_setting_of_the_session():
+    names = setting_names()
+    assert len(set(names)) == len(names)
+    for option in OPTIONS.options.values():
+        setting = f"spark.{option.name}"
+        expected = {option.name: to_text(option.default)}
+        parsed = parse({setting: expected[option.name]})
+        own, others = parsed.options, parsed.create_options
+        if option.fixed:
+            own, others = others, own
+        assert (own, others) == (expected, {}) and setting in names, setting
 
 
 def test_executors_must_have_index_packages_in_the_version_of_the_driver(

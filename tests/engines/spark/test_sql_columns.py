@@ -2,7 +2,7 @@
 table and on the catalog.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -135,6 +135,31 @@ def test_columns_are_added_and_moved_to_positions(sql, tmp_path):
     sql.sql("insert into altered values ('y', 3, 2, 'b', 1, 0.5, named_struct('x', 1), 9)")
     assert tuples(sql.sql("select id, n, c from altered")) == [("a", 1, None), ("b", 9, 3)]
     assert len(sound(tmp_path / "t")) == 2
+
+
+def test_columns_of_any_type_can_be_added(sql, tmp_path):
+    types = {
+        "flag": "boolean",
+        "large": "bigint",
+        "real": "double",
+        "day": "date",
+        "local": "timestamp_ntz",
+        "raw": "binary",
+        "list": "array<int>",
+        "pairs": "map<string,double>",
+        "nested": "struct<a:int,b:array<string>>",
+    }
+    columns = ", ".join(f"{name} {type}" for name, type in types.items())
+    sql.sql(f"alter table altered add columns ({columns})")
+    assert described(sql) == [*COLUMNS, *((name, type, None) for name, type in types.items())]
+    values = """true, 5000000000, 0.1, date '2024-02-29', timestamp_ntz '2024-01-01 00:00:00', x'00ff',
+        array(1, null), map('a', 0.5), named_struct('a', 1, 'b', array('x'))"""
+    sql.sql(f"insert into altered select 'c', 3, 1.5, 'y', named_struct('x', 2), {values}")
+    new = [True, 5_000_000_000, 0.1, date(2024, 2, 29), datetime(2024, 1, 1), b"\x00\xff"]
+    new += [[1, None], [("a", 0.5)], {"a": 1, "b": ["x"]}]
+    for rows in (sound(tmp_path / "t"), sql.table("altered").toArrow()):
+        found = {row["id"]: [row[name] for name in types] for row in rows.to_pylist()}
+        assert found == {"a": [None] * len(types), "c": new}
 
 
 def test_added_columns_are_in_the_table_and_in_the_catalog(sql, tmp_path):
