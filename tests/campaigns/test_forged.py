@@ -1,10 +1,13 @@
-"""Forged commit records with valid checksums lead to rows or mdt errors, whatever they contain.
+"""Forged commit records and manifests of checkpoints with valid checksums lead to rows or mdt errors,
+whatever they contain.
 
 A forger can compute a CRC, so the checks of :mod:`mdt.trusted` must hold for every value of every
-field. Each case changes a record of a valid table in one to three places and then uses it: open,
+field. Each case changes an object of a valid table in one to three places and then uses it: open,
 scan, look up, write, compact, check. ``pytest tests/campaigns/test_forged.py --hypothesis-seed=N``
 replays a run. A failing case prints its drawn values.
 """
+
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +24,7 @@ import mdt
 from mdt.errors import Corrupt, MdtError
 from mdt.metadata.files import paths
 from mdt.metadata.log import codec, commit_log
+from mdt.metadata.snapshot.checkpoints import MANIFEST, VERSION
 from mdt.schema.versions import first_version
 from mdt.stores.storage import MemoryStorage
 
@@ -125,19 +129,20 @@ def forge(
     """Change the header and tables of a record, and store it with valid lengths and checksums. Return
     its bytes.
     """
-    path = paths.commit(seq)
+    return forge_object(storage, paths.commit(seq), commit_log.KIND, 1, change)
+
+
+def forge_object(storage, path, kind, version, change):
+    """Change an object that consists of a header and tables; see :func:`forge`."""
     header, sections = codec.unpack(
-        codec.unframe(storage.read(path), commit_log.KIND, path=path, version_max=9), path=path
+        codec.unframe(storage.read(path), kind, path=path, version_max=9), path=path
     )
     tables = {
         name: codec.decode_ipc(section, None, path=path) for name, section in sections.items()
     }
     change(header, tables)
-    data = codec.frame(
-        commit_log.KIND,
-        1,
-        codec.pack(header, {name: codec.encode_ipc(t) for name, t in tables.items()}),
-    )
+    sections = {name: codec.encode_ipc(table) for name, table in tables.items()}
+    data = codec.frame(kind, version, codec.pack(header, sections))
     storage.replace(path, data)
     return data
 
@@ -369,6 +374,29 @@ def test_a_forged_record_gives_rows_or_an_mdt_error(data):
             break  # the record can no longer be encoded
     use_table(storage)
     count("forged commit records, no foreign error")
+
+
+@copied
+def compacted(table_type="MERGE_ON_READ"):
+    """Return the table of :func:`good` with a checkpoint of its newest state."""
+    table = mdt.open(good(table_type))
+    table.metadata.compact()
+    return table.storage
+
+
+@given(data=st.data())
+@examples(60, 3000)
+def test_a_forged_manifest_gives_rows_or_an_mdt_error(data):
+    storage = compacted(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
+    changes = [*CHANGES, change_the_header, change_the_definition]
+    for _ in range(data.draw(st.integers(1, 3))):
+        change = partial(data.draw(st.sampled_from(changes)), data)
+        try:
+            forge_object(storage, paths.checkpoint_manifest(4), MANIFEST, VERSION, change)
+        except (Corrupt, ValueError, TypeError, pa.ArrowException):
+            break  # the manifest can no longer be encoded
+    use_table(storage)
+    count("forged manifests, no foreign error")
 
 
 @pytest.mark.parametrize("what", ["name", "key_map_path"])

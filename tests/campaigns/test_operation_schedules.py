@@ -273,6 +273,17 @@ CASES = [
         **AT_ANY_DEPTH,
     ),
 ]
+SET_BY_FARE = [update({"fare": "7.0"})], fare_changed(2.0, 7.0), "source.fare = target.fare"
+CASES += case(
+    "a merge by values sees a matching row that another writer adds to a file group which it reads",
+    RECORD,
+    merge([90], 1, 2.0, *SET_BY_FARE),
+    upsert([20], 3, 2.0),
+    conflicts={0, 1},
+    look=row_of("k20"),
+    ends={(3, 2.0), (3, 7.0)},
+    **AT_ANY_DEPTH,
+)
 for in_tasks in (False, True):
     CASES += case(
         "of two merges that make the table their own rows one is left" + " in tasks" * in_tasks,
