@@ -370,7 +370,7 @@ def test_a_forged_record_gives_rows_or_an_mdt_error(data):
 
         try:
             forge(storage, seq, apply)
-        except (Corrupt, ValueError, TypeError, pa.ArrowException):
+        except (Corrupt, ValueError, TypeError, OverflowError, pa.ArrowException):
             break  # the record can no longer be encoded
     use_table(storage)
     count("forged commit records, no foreign error")
@@ -393,7 +393,7 @@ def test_a_forged_manifest_gives_rows_or_an_mdt_error(data):
         change = partial(data.draw(st.sampled_from(changes)), data)
         try:
             forge_object(storage, paths.checkpoint_manifest(4), MANIFEST, VERSION, change)
-        except (Corrupt, ValueError, TypeError, pa.ArrowException):
+        except (Corrupt, ValueError, TypeError, OverflowError, pa.ArrowException):
             break  # the manifest can no longer be encoded
     use_table(storage)
     count("forged manifests, no foreign error")

@@ -46,6 +46,7 @@ def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type):
         after != before
         and sum(name.startswith("put_passing") for name in complete_run.operations) == 5
     )
+    outcomes = []
     for k in range(1, len(complete_run.operations) + 1):
         survivor = filled(table_type, "record")
         faulty = FaultyStorage(survivor, k, "after")
@@ -55,9 +56,11 @@ def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type):
         count("power cuts")
         seen = ours(survivor)
         assert seen in (before, after) and theirs(survivor) in (before, seen)
+        outcomes.append(seen == after)
         upsert(later(survivor))
         assert ours(survivor) == after == theirs(survivor)
         assert_clean(survivor)
+    assert not outcomes[0] and outcomes[-1] and outcomes == sorted(outcomes), "a commit is durable"
 
 
 def test_a_power_cut_after_a_commit_loses_no_row(table_type):

@@ -113,7 +113,7 @@ def test_an_upsert_into_many_file_groups_needs_as_many_round_trips_as_into_one()
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
 def test_a_crash_while_later_requests_end_first_leaves_all_or_nothing(table_type):
-    complete_run = FaultyStorage(filled(table_type, "record"), late=True)
+    complete_run, committed = FaultyStorage(filled(table_type, "record"), late=True), set()
     upsert(complete_run)
     for k in range(1, len(complete_run.operations) + 1):
         for mode in MODES:
@@ -123,10 +123,12 @@ def test_a_crash_while_later_requests_end_first_leaves_all_or_nothing(table_type
             count("crash points")
             seen = ours(survivor)
             assert seen in (BASE_STATE, UPSERTED) and theirs(survivor) in (BASE_STATE, seen)
+            committed.add(seen == UPSERTED)
             later(survivor)
             upsert(survivor)
             assert ours(survivor) == UPSERTED == theirs(survivor)
             assert_clean(survivor)
+    assert committed == {False, True}
 
 
 def test_a_write_with_a_lost_reply_while_later_requests_end_first_commits_or_raises():

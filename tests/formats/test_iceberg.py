@@ -253,7 +253,8 @@ def test_a_forged_version_with_a_valid_checksum_is_refused(change):
     metadata = versions.decode(storage.read(PATH(1)))
     storage.replace(PATH(1), versions.encode({**metadata, **change}))
     [warning, *_] = mdt.open(storage).upsert(rows([9], 9, 1.0)).warnings
-    assert "Iceberg" in warning or "path" in warning, warning
+    assert f"metadata of Iceberg do not match their checksum [{PATH(1)}]" in warning
+    assert not storage.size(PATH(2)), "no version is derived from it"
     assert mdt.repair(storage).ok
     mdt.open(storage).upsert(rows([2], 60, 3.0))
     VIEW.assert_same_rows(storage)

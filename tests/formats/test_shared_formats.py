@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_writer import OtherWriter
 from reader import bag
+from refusals import refused
 from shared_tables import SCHEMA, batch, other_table, rows_of
 from worlds import MODES
 
 import mdt
+from mdt.errors import Unsupported
 from mdt.formats.keeping import shown
 from mdt.services.checking.problems import Kind
 from mdt.services.reclaiming.cleaning import Clean
@@ -333,15 +335,25 @@ def test_a_table_of_ours_with_formats_publishes_the_commits_of_another_writer():
     assert ours.check().ok
 
 
+NOT_ADOPTED = {
+    "_no_metafields": "it has no meta columns",
+    "_epochmillis": "its partition paths are not made of one column of texts, or of integers",
+    "_unixtimestamp": "its partition paths are not made of one column of texts, or of integers",
+}
+"""Parts of the names of tables that cannot be adopted, with the reasons."""
+
+
 @pytest.mark.skipif(not ZIPS, reason="no fixtures")
 @pytest.mark.parametrize("file", ZIPS, ids=lambda file: file.stem)
-def test_formats_of_tables_that_hudi_wrote_have_the_same_rows(file, tmp_path):
+def test_formats_of_tables_that_hudi_wrote_have_the_same_rows_if_they_can_be_adopted(
+    file, tmp_path
+):
     path = unpacked(file, tmp_path)
-    try:
-        t = mdt.adopt(path, formats=BOTH)
-    except mdt.MdtError as error:
-        assert "cannot" in str(error) or "compact" in str(error), error
-        pytest.skip(str(error)[:80])
+    reasons = [reason for part, reason in NOT_ADOPTED.items() if part in file.stem]
+    if reasons:
+        refused(reasons[0], mdt.adopt, path, formats=BOTH, kind=Unsupported)
+        return
+    t = mdt.adopt(path, formats=BOTH)
     ours = bag(t.scan().to_arrow())
     schema, storage = t.schema, open_storage(path)
     for view in VIEWS.values():

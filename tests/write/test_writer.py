@@ -270,12 +270,14 @@ def written_by(storage):
 def test_every_acknowledged_call_survives_a_crash_of_the_writer():
     completed = FaultyStorage(filled(MOR, "record"))
     assert written_by(completed)[1] is None
+    acknowledged_counts = set()
     for k in range(1, len(completed.operations) + 1, 3):
         survivor = filled(MOR, "record")
         futures, error = written_by(FaultyStorage(survivor, k))
         assert type(error).__name__ == "Crash"
         later(survivor)
         acknowledged = sum(future.exception() is None for future in futures)
+        acknowledged_counts.add(acknowledged)
         states = [BASE_STATE]
         for n in range(3):
             states.append(upserted(states[-1], [n, n + 30], 5, float(n)))
@@ -284,6 +286,7 @@ def test_every_acknowledged_call_survives_a_crash_of_the_writer():
         assert ours(survivor) == theirs(survivor)
         assert_clean(survivor)
         count("crash points of a writer that gathers")
+    assert acknowledged_counts == {0, 1, 2}
 
 
 def test_closed_writers_spark_frames_and_invalid_limits_are_refused():
