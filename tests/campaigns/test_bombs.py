@@ -158,7 +158,9 @@ def test_a_section_that_claims_more_bytes_than_it_can_contain_is_refused():
 
 
 class LargeObject(MemoryStorage):
-    """Reports that the object ``large`` has a terabyte. Counts its refusals to read it whole."""
+    """Reports that the object ``large`` has a terabyte until it is replaced. Counts its refusals to
+    read it whole.
+    """
 
     def __init__(self, storage, large):
         super().__init__()
@@ -169,6 +171,11 @@ class LargeObject(MemoryStorage):
         self.refusals += path == self.large
         check_size(path, 1 << 40 if path == self.large else 0, bytes_max)
         return super().read_whole(path, bytes_max)
+
+    def replace(self, path, data):
+        super().replace(path, data)
+        if path == self.large:
+            self.large = None
 
     def read(self, path, offset=0, length=None):
         assert path != self.large or length is not None, f"all of {path} is read"
@@ -234,7 +241,7 @@ def test_services_do_not_read_an_object_that_is_too_large_as_a_whole():
                 service(mdt.open(LargeObject(start, path)))
 
 
-def test_a_check_reports_the_objects_that_are_too_large_for_it():
+def test_a_check_reports_objects_that_are_too_large_and_a_repair_replaces_those_of_the_timeline():
     start, enlarged = _large_objects()
     reported = set()
     for path in enlarged:
@@ -246,6 +253,8 @@ def test_a_check_reports_the_objects_that_are_too_large_for_it():
         problems = mdt.open(large).check().problems
         assert {problem.path for problem in problems} == ({path} if large.refusals else set())
         reported |= {problem.kind for problem in problems}
+        if Kind.TIMELINE in [problem.kind for problem in problems]:
+            assert mdt.repair(large).ok and mdt.open(large).check().ok
     assert reported == {Kind.ARCHIVE, Kind.CHECKPOINT, Kind.TIMELINE, Kind.ROWS}
 
 

@@ -47,7 +47,7 @@ def check(state: TableState) -> Iterator[Problem]:
     times = {record.instant for record in state.records}
     first = _first_instants(state)
     instants, lookups = tee(_instants(state))
-    contents = storage.each(partial(_stored_instant, storage, group[0][0]) for _, group in lookups)
+    contents = storage.each(partial(_stored, storage, group[0][0]) for _, group in lookups)
     for (record, objects), stored in zip(instants, contents, strict=True):
         path, content = objects[0]
         if stored is None:
@@ -60,8 +60,8 @@ def check(state: TableState) -> Iterator[Problem]:
             yield Problem(path, f"differs from commit record {record.seq}", Kind.TIMELINE)
 
 
-def _stored_instant(storage: Storage, path: str) -> bytes | None | Corrupt:
-    """Return the content of an instant, None if it is absent, or the error if it is too large."""
+def _stored(storage: Storage, path: str) -> bytes | None | Corrupt:
+    """Return the content of an object, None if it is absent, or the error if it is too large."""
     try:
         return storage.read_if_exists(path)
     except Corrupt as error:
@@ -204,7 +204,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 def _write(repair: Repair, damaged: set[str], objects: Objects) -> None:
     """Write ``objects`` if the path of the first one is in ``damaged``."""
     for path, content in objects if objects[0][0] in damaged else ():
-        if repair.storage.read_if_exists(path) != content:
+        if _stored(repair.storage, path) != content:
             repair.storage.replace(path, content)
             repair.note(path, "rewritten", Kind.TIMELINE)
 
