@@ -68,11 +68,6 @@ IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 HUDI_FORMAT = "hudi"
 """The format that every table has."""
 FORMATS_OPTION = "mdt.formats"
-KEY_NAMES_OPTION = "mdt.key.names.column"
-NAMED_KEYS_SINCE = 9
-"""Table version since which Hudi's writers name a single key column if there are several partition
-columns.
-"""
 ALTERABLE = frozenset({FORMATS_OPTION})
 """Fixed options that only :meth:`mdt.Table.alter` changes."""
 _MEBI = 1 << 20
@@ -603,11 +598,6 @@ class CallOptions:
 
 OPTIONS = OptionTable(Options, "mdt.")
 CALL_OPTIONS = OptionTable(CallOptions)
-
-declaration = OPTIONS.find
-"""Returns the declaration of an option by its mdt or Hudi name. Raises Invalid, with the nearest
-names, for an unknown option.
-"""
 
 
 def parse_options(mapping: Mapping[str, object] | None = None) -> Options:

@@ -17,8 +17,6 @@ from mdt.config import (
     FORMATS_OPTION,
     HUDI_FORMAT,
     IN_KEY_INDEX,
-    KEY_NAMES_OPTION,
-    NAMED_KEYS_SINCE,
     Options,
     canonical,
     parse_options,
@@ -56,6 +54,12 @@ _VERSION = "mdt.table.version"
 _NEW_VERSIONS = (6, 9)
 _BEHIND_ALL = "\U0010ffff"
 """Sorts after every name."""
+
+KEY_NAMES_OPTION = "mdt.key.names.column"
+NAMED_KEYS_SINCE = 9
+"""Table version since which Hudi's writers name a single key column if there are several partition
+columns.
+"""
 
 
 def storage_for(

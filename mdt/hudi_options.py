@@ -144,13 +144,6 @@ def _key_generators(definition: TableDefinition) -> tuple[str, ...]:
     return generators
 
 
-def _key_encodings(definition: TableDefinition) -> tuple[str, ...]:
-    """Return "true" for keys without the name of their only column. Several always have it."""
-    if len(definition.key) > 1:
-        return ("true", "false")
-    return ("false",) if definition.names_key else ("true",)
-
-
 def _time_types(definition: TableDefinition) -> tuple[str, ...]:
     """Return Hudi's names of the units of a partition column. Only integers have a unit."""
     path = definition.time_path
@@ -199,7 +192,7 @@ _DESCRIBING = (
         "mdt.key.names.column decides whether the record key of a single key column has its name",
         ("true", "false"),
         "set mdt.key.names.column in mdt.create, or remove the option",
-        _key_encodings,
+        lambda definition: (str(not definition.names_key).lower(),),
         "mdt.key.names.column",
     ),
     _of_table(

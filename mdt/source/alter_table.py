@@ -7,7 +7,7 @@ from typing import Any
 
 from mdt import given_options
 from mdt import table as tables
-from mdt.config import changed_options, declaration
+from mdt.config import OPTIONS, changed_options
 from mdt.errors import Invalid
 from mdt.schema.alter import has_field, quote
 from mdt.source import statements, write_frame
@@ -120,7 +120,7 @@ def alter_options(
     table.alter(options=changes)
     names: list[str] = []
     for name in changed:
-        names += map(str.lower, declaration(name).names)
+        names += map(str.lower, OPTIONS.find(name).names)
     return table, names
 
 

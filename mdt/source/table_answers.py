@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mdt import late, logs
 from mdt.commit.annotation import annotating
-from mdt.config import declaration
+from mdt.config import OPTIONS
 from mdt.errors import Invalid
 from mdt.metadata.snapshot.live_partitions import hive_names, paths_with
 from mdt.query import SNAPSHOT
@@ -100,7 +100,7 @@ class TableAnswers:
         if not ignored:
             return ignored
         words_of_session = ", ".join(
-            sorted({f"SET spark.{declaration(name.lower()).name}" for name in ignored})
+            sorted({f"SET spark.{OPTIONS.find(name.lower()).name}" for name in ignored})
         )
         if table is None:
             raise Invalid(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mdt import late, logs
 from mdt.arguments import flag, one_text
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.config import ALTERABLE, FORMATS_OPTION, canonical, declaration, parse_options
+from mdt.config import ALTERABLE, FORMATS_OPTION, OPTIONS, canonical, parse_options
 from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.metadata import key_indexes
 from mdt.metadata.history.other_tables import require_same
@@ -139,7 +139,7 @@ def create(
     overrides = {
         name: text
         for name, text in canonical(given.own).items()
-        if declaration(name).scope != "table"
+        if OPTIONS.find(name).scope != "table"
     }
     return Table(storage, overrides)
 
@@ -217,7 +217,7 @@ def _require_fixed(definition: TableDefinition, options: Mapping[str, Any]) -> N
     """Raise Invalid for options that are fixed at creation and differ from the table's."""
     stored = definition.parsed.to_mapping("table")
     for name, text in canonical(options).items():
-        if not declaration(name).fixed or name in key_indexes.OPTIONS:
+        if not OPTIONS.find(name).fixed or name in key_indexes.OPTIONS:
             continue
         current = stored[name]
         if name == "mdt.table.name" and text:

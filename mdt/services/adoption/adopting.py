@@ -16,13 +16,7 @@ import pyarrow as pa
 
 from mdt import create_table
 from mdt.commit.shared_metadata import lost_partitions_of
-from mdt.config import (
-    FORMATS_OPTION,
-    KEY_NAMES_OPTION,
-    NAMED_KEYS_SINCE,
-    Options,
-    parse_options,
-)
+from mdt.config import FORMATS_OPTION, Options, parse_options
 from mdt.errors import Conflict, Corrupt, Invalid, MdtError, Unsupported
 from mdt.formats.registry import formats_of, refuse_folders
 from mdt.hudi import bucket_config, timeline
@@ -170,7 +164,7 @@ def plan_adoption(
             **_SHARED,
             **(options or {}),
             **path_options,
-            KEY_NAMES_OPTION: _has_named_keys(storage, table, state, schema),
+            create_table.KEY_NAMES_OPTION: _has_named_keys(storage, table, state, schema),
         },
     )
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:
@@ -216,7 +210,7 @@ def _has_named_keys(
         if len(rows):
             (stored,), (text,) = rows[RECORD_KEY].to_pylist(), as_text(plain(rows[field]), field)
             return bool(stored == f"{avro_name(field)}:{text}")
-    return table.version >= NAMED_KEYS_SINCE and len(table.partition_fields) > 1
+    return table.version >= create_table.NAMED_KEYS_SINCE and len(table.partition_fields) > 1
 
 
 def _has_unique_keys(storage: Storage, table: TableProperties) -> bool:
