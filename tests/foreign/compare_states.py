@@ -1,5 +1,5 @@
-"""Compare the states that ``make_states.py`` has made with what we read: rows now and in the past,
-and the rows that pass a filter.
+"""Compare the rows of the states that ``make_states.py`` has made with the rows that mdt reads: the
+newest rows, rows of the past, and rows that pass a filter.
 
 ``python tests/foreign/compare_states.py folder`` in our own environment. See README.md.
 """
@@ -24,11 +24,11 @@ EQUAL = "equal"
 OPERATION = "_hoodie_operation"
 """Hudi's sixth meta column, which our tables do not have."""
 TEXT_IN_HUDI = {"time_paths": "v", "time_paths_cow": "v"}
-"""Table -> column from which its key generator makes times. Hudi's reader gives it as text."""
+"""Table -> column from which its key generator derives times. Hudi's reader returns it as text."""
 
 
 def plain(value: object) -> object:
-    """Return a value with times in UTC and without zones, which Spark leaves out of timestamps."""
+    """Return a value with times in UTC and without zones, because Spark's timestamps have none."""
     if isinstance(value, dict):
         return {name: plain(child) for name, child in value.items()}
     if isinstance(value, list):
@@ -71,7 +71,7 @@ def literal(value: object) -> str:
 
 
 def filters(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield filters at the median of each column with an order, and the rows that pass."""
+    """Yield filters at the median of each column that can be ordered, and the rows that pass."""
     kinds = pa.types
     for name in rows.column_names:
         type = rows.schema.field(name).type
@@ -86,11 +86,11 @@ def filters(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def compared(table: Path, rows: Path, as_of: str | None, text_column: str = "") -> str:
-    """Return EQUAL, our refusal, or the first difference.
+    """Return EQUAL, the error of mdt, or the first difference.
 
     Args:
         rows: Path of Hudi's rows.
-        text_column: A column that Hudi gives as text whatever its type, or "".
+        text_column: A column that Hudi returns as text regardless of its type, or "".
     """
     hudis = pq.read_table(rows)
     if OPERATION in hudis.column_names:
@@ -110,13 +110,13 @@ def compared(table: Path, rows: Path, as_of: str | None, text_column: str = "") 
                 return f"{result} where {where}"
     except MdtError as error:
         return f"{type(error).__name__}: {error.message[:150]}"
-    except Exception as error:  # noqa: BLE001 - the other states are compared all the same
+    except Exception as error:  # noqa: BLE001 - the other states are still compared
         return f"DIFFERENT: raised {error!r}"[:400]
     return EQUAL
 
 
 def comparisons(folder: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the states of a table, now and at instants, and how each compares."""
+    """Yield each state of a table, also as of its instants, and the result of the comparison."""
     for about in sorted(folder.glob(f"{name}-*/about.json")):
         state = about.parent
         past = json.loads(about.read_text())["rows_as_of"]

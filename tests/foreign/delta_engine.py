@@ -21,8 +21,8 @@ _ENVIRONMENTS = {"spark": "delta", "iceberg": "iceberg"}
 
 
 def _command(engine: str) -> list[str]:
-    """Return the command of an engine, whose environment is made if it is not there. Skips the test
-    if that fails.
+    """Return the command of an engine. Makes its environment if it does not exist, and skips the
+    test if that fails.
     """
     try:
         if engine in _ENVIRONMENTS:
@@ -69,10 +69,10 @@ class DeltaEngine:
             raise Refused(reply["error"])
 
     def rows(self, path: Path, columns: str = "*", version: int | None = None) -> pa.Table:
-        """Return columns of the rows of a table, of the newest version by default."""
+        """Return columns of the rows of a table. None is its newest version."""
         if self.name == "duckdb":
             source = f"delta_scan('{path}')"
-            assert version is None, "it has no time travel"
+            assert version is None, "DuckDB has no time travel"
         else:
             source = f"delta.`{path}`" + ("" if version is None else f" version as of {version}")
         return self.result(f"select {columns} from {source}")

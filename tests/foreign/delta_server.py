@@ -1,7 +1,8 @@
 """Runs in an environment of its own: an engine that reads Delta or Iceberg tables and runs SQL.
 
-``python delta_server.py spark jar …``, with ``iceberg`` for Iceberg on Spark, or ``duckdb``. Requests and replies
-are lines of JSON. A request has a statement, and the path at which its rows are stored as Parquet.
+``python delta_server.py spark jar …``, with ``iceberg`` for Iceberg on Spark, or ``duckdb``.
+Requests and replies are lines of JSON. A request has a statement, and the path at which its rows
+are stored as Parquet.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def on_duckdb(jars):
 def main(engine, *jars):
     """Answer requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the engines print
+    os.dup2(2, 1)  # the engines print to standard output
     engines = {
         "spark": partial(on_spark, DELTA),
         "iceberg": partial(on_spark, ICEBERG),

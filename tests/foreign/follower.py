@@ -1,4 +1,4 @@
-"""A table of ours that stays open while others write, compared with their rows after each step."""
+"""A table that mdt keeps open while other writers change it, with comparisons after each step."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from mdt.hudi.read.metadata_state import pending_instants
 from mdt.stores.storage import LocalStorage
 
 HUDI_EVERY = 3
-"""Hudi itself reads the rows after so many looks, and hudi-rs after each."""
+"""Hudi reads the rows once in so many comparisons. hudi-rs reads them in each."""
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno")
 
 
 class Follower:
-    """A table that stays open while others write.
+    """A table that stays open while other writers change it.
 
     Attributes:
-        rows: The rows at the last look, with meta columns.
+        rows: The rows at the last comparison, with meta columns.
     """
 
     def __init__(self, hudi: HudiSession, path: Path, seed: str) -> None:
@@ -46,32 +46,34 @@ class Follower:
         self._looks = 0
 
     def look(self, *, may_expire: bool, was_killed: bool = False) -> None:
-        """Assert that the table has Hudi's rows, by each way of reading.
+        """Assert that each way of reading the table returns Hudi's rows.
 
         Args:
-            may_expire: True if a step before has removed files of old states.
-            was_killed: True if a process of Hudi was killed, which may leave the metadata table out
-                of step.
+            may_expire: True if an earlier step may have removed files of old states.
+            was_killed: True if a process of Hudi was killed, so that the metadata table may differ
+                from the table.
         """
         self._looks += 1
         before, self.rows = self.rows, rows_of(self._table)
         self._compare_with_others()
-        again = mdt.open(self._path)
-        _require_equal(rows_of(again), self.rows, "opened again")
+        reopened = mdt.open(self._path)
+        _require_equal(rows_of(reopened), self.rows, "opened again")
         # a restore of Hudi also removes the files of indexes that are newer than the restored state
-        problems = [one for one in again.check().problems if "has no files" not in one.text]
+        problems = [
+            problem for problem in reopened.check().problems if "has no files" not in problem.text
+        ]
         if was_killed:
             problems = [problem for problem in problems if problem.path != ".hoodie/metadata"]
         assert not problems, problems
         for where, passing in filters(self.rows):
-            found = self._table.scan(where, self.rows.column_names).to_arrow()
-            _require_equal(found, passing, where)
+            passing_rows = self._table.scan(where, self.rows.column_names).to_arrow()
+            _require_equal(passing_rows, passing, where)
         self._get(before)
         self._compare_changes(before, may_expire=may_expire)
 
     def _compare_with_others(self) -> None:
-        """Compare the rows with those of hudi-rs, and with those of Hudi every few looks or if
-        hudi-rs has others.
+        """Compare the rows with those of hudi-rs. Compare them with those of Hudi every few times,
+        and whenever hudi-rs reads other rows.
         """
         if self._looks % HUDI_EVERY == 0 or not self._equals_hudi_rs():
             require_rows_of_hudi(self._hudi, self._path, self.rows)
@@ -83,7 +85,7 @@ class Follower:
             return difference(self.rows.select(rows.column_names), rows) == EQUAL
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001 - its panics are no exceptions
+        except BaseException:  # noqa: BLE001 - panics of hudi-rs are not of the class Exception
             return False
 
     def _get(self, before: pa.Table) -> None:
@@ -102,9 +104,9 @@ class Follower:
             assert t.get(dict(zip(names, key, strict=True))) == row, key
 
     def _compare_changes(self, before: pa.Table, *, may_expire: bool) -> None:
-        """Compare the changes since the last look with the difference of the rows.
+        """Compare the changes since the last comparison with the difference of the rows.
 
-        Not after a rollback, because then the last state is not a past state of the table.
+        Does nothing after a rollback, because the last state is then not a past state of the table.
         """
         old, self._instants = self._instants, instants(self._path)
         since, until = max(old), max(self._instants)
@@ -120,9 +122,9 @@ class Follower:
         shared = [name for name in t.schema.names if name in before.column_names]
         rows = changes.select(["_change", *shared]).to_pylist()
         kinds = [row.pop("_change") for row in rows]
-        found = Counter(zip(kinds, map(repr, rows), strict=True))
+        changed = Counter(zip(kinds, map(repr, rows), strict=True))
         expected = Counter(_changes(before, self.rows, names, shared))
-        assert found == expected, [*(found - expected)][:2] + [*(expected - found)][:2]
+        assert changed == expected, [*(changed - expected)][:2] + [*(expected - changed)][:2]
 
 
 def rows_of(t: mdt.Table) -> pa.Table:
@@ -133,9 +135,10 @@ def rows_of(t: mdt.Table) -> pa.Table:
 def require_rows_of_hudi(hudi: HudiSession, path: Path, rows: pa.Table) -> None:
     """Assert that Hudi reads ``rows``.
 
-    Hudi 1.2 misses some rows if it lists directories: in versions 8 and 9 it takes a log file for
-    one of the newest base file, also of a base file that a dead write has put, and reads neither.
-    Its metadata table does not list such a base file, so Hudi then reads with it, if it has one.
+    Hudi 1.2 misses some rows if it lists directories. In versions 8 and 9 it assigns a log file to
+    the newest base file, even if a failed write has left this base file, and then reads neither.
+    The metadata table does not list such a base file. So Hudi then reads with the metadata table,
+    or not at all if there is none.
     """
     options = {}
     if _has_logs_after_dead_writes(path):
@@ -147,7 +150,7 @@ def require_rows_of_hudi(hudi: HudiSession, path: Path, rows: pa.Table) -> None:
 
 
 def _has_logs_after_dead_writes(path: Path) -> bool:
-    """Return True if a base file of a pending write lies below a log file of a completed one."""
+    """Return True if a log file of a completed write follows a base file of a pending write."""
     storage = LocalStorage(str(path))
     properties = load_properties(storage)
     if properties.layout == 1:
@@ -167,8 +170,8 @@ def _has_logs_after_dead_writes(path: Path) -> bool:
 
 @contextmanager
 def replayable(variable: str, request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Context with a list for the names of steps. An error gets them, and the command that repeats
-    the history.
+    """Context that yields a list for the names of steps. Adds these names, and the command that
+    repeats the history, as a note to an error.
     """
     done: list[str] = []
     try:
@@ -190,7 +193,7 @@ def _key(row: dict[str, object], names: list[str]) -> tuple[object, ...]:
 
 
 def _changes(before: pa.Table, after: pa.Table, names: list[str], shared: list[str]):
-    """Yield the changes of rows, each with a kind and the columns ``shared``."""
+    """Yield the kind and the row of each change, with the columns ``shared``."""
     old = {_key(row, names): row for row in before.to_pylist()}
     new = {_key(row, names): row for row in after.to_pylist()}
     for key in old.keys() | new.keys():

@@ -1,4 +1,4 @@
-"""Tables with other formats, and random changes of them, for engines that read these formats."""
+"""Tables with other formats than Hudi's and random changes of them, for tests of other engines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CITIES = ("x", "Os lo", "50%", "é", None)
 
 
 def rows(ids, ts, schema=SCHEMA):
-    """Return a row for each number; columns that were added since have ``ts``."""
+    """Return a row for each number. Columns that are not in SCHEMA have the value ``ts``."""
     columns = {
         "id": list(ids),
         "city": [CITIES[n % len(CITIES)] for n in ids],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hudi_table import MOR
 
 OLD_LISTS = "parquet.avro.write-old-list-structure"
-"""Setting of Hudi's Parquet writer: lists without a group for each element, which may not be null.
+"""Setting of Hudi's Parquet writer: lists without a group for each element. Elements cannot be
+null.
 """
 
 
@@ -72,7 +73,7 @@ def whole_life(t):
 
 
 def merges(t):
-    """Late rows, deletes of all kinds, keys that return, several blocks and a compaction."""
+    """Late rows, deletes of all kinds, keys inserted again, several blocks and a compaction."""
     t.insert(range(30), 10)
     t.upsert(range(5, 12), 20, 100)
     t.delete(range(8, 14), 20)
@@ -93,13 +94,13 @@ def merges(t):
 
 
 def soft_deletes(t):
-    """Rows that are deletes by ``_hoodie_is_deleted``, whose ordering values count."""
+    """Rows that ``_hoodie_is_deleted`` marks as deletes, whose ordering values are compared."""
     t.columns["_hoodie_is_deleted"] = "false"
-    dead = {"_hoodie_is_deleted": "true"}
+    deleted = {"_hoodie_is_deleted": "true"}
     t.insert(range(20), 10)
-    t.write("upsert", range(5), 20, 0, dead)
-    t.write("upsert", range(5, 10), 5, 0, dead)
-    t.write("upsert", range(10, 12), 10, 0, dead)
+    t.write("upsert", range(5), 20, 0, deleted)
+    t.write("upsert", range(5, 10), 5, 0, deleted)
+    t.write("upsert", range(10, 12), 10, 0, deleted)
     t.keep("deleted")
     t.upsert(range(3), 15, 1)
     t.upsert(range(2, 7), 20, 2)
@@ -108,7 +109,7 @@ def soft_deletes(t):
 
 
 def ordering_by(expression, history=soft_deletes):
-    """Return a history of rows that are ordered by an expression of ``ts``."""
+    """Return a history of rows with an expression of ``ts`` as the ordering field."""
 
     def ordered(t):
         t.columns["ts"] = expression
@@ -267,7 +268,7 @@ def evolved(t):
 
 
 def to_strings(t):
-    """Numbers that become texts."""
+    """Columns whose type changes from numbers to texts."""
     t.columns |= {"ratio": "cast(n + 0.1 as float)", "code": "cast(n as int)"}
     t.insert(range(20), 10)
     t.columns |= {"code": "concat('c', n)", "ratio": "concat('r', n)", "v": "concat('v', n)"}
@@ -277,7 +278,7 @@ def to_strings(t):
 
 
 def left_out(t):
-    """Columns that a later write does not have."""
+    """Columns that are missing in a later write."""
     t.insert(range(20), 10)
     del t.columns["price"], t.columns["tags"]
     t.upsert([1, 2], 20, 1)
@@ -386,7 +387,7 @@ def special_values(t):
 
 
 def duplicates(t):
-    """Keys that occur twice in base files, of which some are updated and deleted."""
+    """Keys with two rows in base files. Some of them are updated or deleted."""
     t.write("bulk_insert", [*range(10), *range(5)], 10)
     t.keep("inserted")
     t.upsert([1, 2], 20, 100)
@@ -406,7 +407,7 @@ def moved_rows(t):
 
 
 def log_compaction(t):
-    """Log files whose blocks Hudi merges into a block that stands for several instants."""
+    """Log files whose blocks Hudi merges into a block for several instants."""
     t.insert(range(20), 10)
     for n in range(5):
         t.upsert(range(n, n + 4), 20 + n, 100 * n)
@@ -459,7 +460,7 @@ def upgraded(t):
 
 
 def long_archive(t):
-    """Many writes of which most are archived, and files of the history that are compacted."""
+    """Many writes, most of which are archived, and compacted files of the archive."""
     t.insert(range(20), 10)
     archiving = {
         "hoodie.archive.automatic": "true",
@@ -476,7 +477,7 @@ def long_archive(t):
 
 
 def dms(t):
-    """Rows whose column ``Op`` says that they are deletes."""
+    """Rows that the column ``Op`` marks as deletes."""
     t.columns["Op"] = "'I'"
     t.insert(range(20), 10)
     t.write("upsert", [1, 2, 3], 20, 100, {"Op": "if(n = 2, 'D', 'U')"})
@@ -485,7 +486,7 @@ def dms(t):
 
 
 def delete_marks(t):
-    """Rows that are deletes by the value of a column of the user's choice."""
+    """Rows that the value of a column of the user's choice marks as deletes."""
     t.columns["what"] = "'kept'"
     t.insert(range(20), 10)
     t.write("upsert", [1, 2, 3], 20, 100, {"what": "if(n = 2, 'gone', 'kept')"})
@@ -494,7 +495,7 @@ def delete_marks(t):
 
 
 def with_nulls(t):
-    """Rows that set some columns and leave null in others."""
+    """Rows with values in some columns and nulls in the others."""
     nulls = dict.fromkeys(("price", "spot", "day", "tags", "counts"), "null")
     types = {"price": "double", "day": "date", "tags": "array<string>"}
     types |= {"counts": "map<string,int>", "spot": "struct<x:int,name:string>"}
@@ -514,7 +515,7 @@ def with_nulls(t):
 
 
 def debezium(t):
-    """Rows of PostgreSQL by Debezium, with values that it could not read."""
+    """Rows of PostgreSQL from Debezium, with values that Debezium could not read."""
     t.columns |= {
         "_event_lsn": "{ts}L",
         "_change_operation_type": "'c'",
@@ -542,14 +543,14 @@ def indexes(t):
 
 
 def changes(t):
-    """Log files of changes beside those of rows."""
+    """Log files of changes (CDC) beside those of rows."""
     two_writes(t)
     t.upsert(range(18, 24), 30, 5)
     t.keep("inserted")
 
 
 def buckets(t):
-    """File groups that begin with log files, because the index finds keys in these too."""
+    """File groups that begin with log files, because the bucket index also finds keys in these."""
     t.insert(range(20), 10)
     t.keep("log_only")
     t.upsert(range(15, 25), 20, 100)
@@ -626,7 +627,7 @@ def late_completions(t):
 
 
 def bootstrapped(t):
-    """A table whose first rows stay in files that Hudi did not write."""
+    """A table whose first rows are stored in files that Hudi did not write."""
     source = t.folder / ".live" / f"{t.name}_source"
     t.frame(range(20), 10).write.partitionBy("city").parquet(str(source))
     t.write(

@@ -42,7 +42,7 @@ from hudi_histories import (
 from hudi_table import COW, MOR, ON_READ
 
 TABLES = {}
-"""By name: version, type, options and history of a table."""
+"""Name -> version, type, options and history of a table."""
 
 METADATA_TABLE = {
     "hoodie.metadata.enable": "true",

@@ -27,7 +27,7 @@ def carry_out(spark, folder, tables, request):
 def main(jar, folder, zone):
     """Answer requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Spark and Hudi print
+    os.dup2(2, 1)  # Spark and Hudi print to standard output
     spark = session(jar, Path(folder), zone)
     tables = {}
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Hudi's own engine in a process with an environment of its own, for tests of this environment."""
+"""Hudi's own engine in a process with an environment of its own, called from tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).resolve().parent
 HUDI = ENVIRONMENTS["hudi"]
 NEWEST = HUDI.artifacts[0].rpartition(":")[2]
 RELEASE = os.environ.get("MDT_HUDI_RELEASE", NEWEST)
-"""Release of Hudi that the tests run, unless one names another."""
+"""Release of Hudi that tests use by default."""
 
 
 class Refused(Exception):
@@ -35,7 +35,7 @@ def command(script: str, release: str = RELEASE) -> list[str]:
     """Return the command for a script of this folder in Hudi's environment, with the JAR of a
     release of Hudi.
 
-    The environment is made if it is not there, in ``.spark-engines``. Skips the test if that fails.
+    Makes the environment in ``.spark-engines`` if it does not exist. Skips the test if that fails.
     """
     artifact = HUDI.artifacts[0].replace(NEWEST, release)
     try:
@@ -47,7 +47,7 @@ def command(script: str, release: str = RELEASE) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables without those that lead to our packages and our PySpark."""
+    """Return the environment variables without the paths of our packages and our PySpark."""
     names = ("PYTHONPATH", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
     return {name: value for name, value in os.environ.items() if name not in names}
 
@@ -105,14 +105,14 @@ class HudiSession:
     def create(
         self, path: Path, version: int, kind: str, options: Mapping[str, str | None]
     ) -> None:
-        """Prepare to write a table, which may exist. Its first write creates it otherwise."""
+        """Prepare to write a table. If it does not exist, its first write creates it."""
         self._tables[str(path)] = [version, kind, dict(options)]
         self._request(path=str(path), create=self._tables[str(path)])
 
     @contextmanager
     def killed(self, seconds: float | None) -> Iterator[None]:
         """Context that kills the process after some seconds, and starts it again at the end. None
-        for no kill.
+        does not kill it.
         """
         if seconds is None:
             yield

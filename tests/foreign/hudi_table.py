@@ -32,13 +32,13 @@ OPTIONS = {
     "hoodie.delete.shuffle.parallelism": "1",
     "hoodie.bulkinsert.shuffle.parallelism": "1",
 }
-"""Options of all tables: each service runs when a history asks for it, and little is parallel."""
+"""Options of all tables. Services run only if a history calls them, and little is parallel."""
 
 ON_READ = "hoodie.schema.on.read.enable"
-"""Option with which columns can be renamed. Readers need it, too."""
+"""Option that allows columns to be renamed. Readers need it, too."""
 
 PAST = 8
-"""Number of instants as of which the rows of a state are kept."""
+"""Number of instants for which a state keeps the rows as of the instant."""
 COLUMNS = {
     "id": "format_string('k%03d', n)",
     "city": "element_at(array('paris', 'rome', 'oslo'), cast(n % 3 as int) + 1)",
@@ -58,8 +58,10 @@ COLUMNS = {
 
 
 def session(jar, folder, zone="UTC"):
-    """Return a local session with Hudi's extensions, which compiles and plans for short jobs. Its
-    JVM is in a time zone.
+    """Return a local session with Hudi's extensions and settings for short jobs.
+
+    Args:
+        zone: Time zone of the JVM.
     """
     from pyspark.sql import SparkSession
 
@@ -138,7 +140,7 @@ class HudiTable:
         frame.write.format("hudi").options(**chosen).mode("append").save(str(self.path))
 
     def stream(self, numbers, ts, add=0, **options):
-        """Upsert rows by a stream that goes on from the step before, and ends."""
+        """Upsert rows with a stream that continues from its checkpoint, and stops."""
         source = str(self.folder / f"source of {self.name}")
         frame = self.frame(numbers, ts, add)
         frame.write.mode("append").parquet(source)
@@ -166,7 +168,7 @@ class HudiTable:
         self.write("delete", numbers, ts, **options)
 
     def sql(self, text, **options):
-        """Run statements on the table, which they call ``{t}``, and return the rows of the last."""
+        """Run a statement on the table, which it calls ``{t}``, and return its rows."""
         chosen = {**self.options, **options}
         for name, value in chosen.items():
             if value is not None:
@@ -212,7 +214,7 @@ class HudiTable:
         client.close()
 
     def client(self):
-        """Return a write client of the JVM, for what no statement does."""
+        """Return a write client of the JVM, for services that have no statement."""
         jvm = self.spark.sparkContext._jvm
         hudi = jvm.org.apache.hudi
         properties = jvm.java.util.Properties()
@@ -234,7 +236,7 @@ class HudiTable:
         return self.instants()[-1].name[:17]
 
     def uncomplete(self):
-        """Remove the completion of the newest write, as if it had not come to it yet.
+        """Remove the completion of the newest write, as if the write were still pending.
 
         Returns the name and content of the removed file, for :meth:`complete`.
         """
@@ -245,14 +247,14 @@ class HudiTable:
         return newest.name, content
 
     def complete(self, uncompleted):
-        """Complete a write now that :meth:`uncomplete` returned. For versions 8 and 9."""
+        """Complete a write of :meth:`uncomplete` at the current time. For versions 8 and 9."""
         name, content = uncompleted
         now = datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
         instant, action = name.partition("_")[0], name.rpartition(".")[2]
         (self.path / ".hoodie" / "timeline" / f"{instant}_{now}.{action}").write_bytes(content)
 
     def keep(self, step, *, as_of=False):
-        """Keep a copy of the table, and Hudi's rows: ``as_of`` each of its instants as well."""
+        """Keep a copy of the table and Hudi's rows, with ``as_of`` also those of past instants."""
         state = self.folder / f"{self.name}-{self.states:02}_{step}"
         self.states += 1
         shutil.copytree(self.path, state / "table")
@@ -298,7 +300,7 @@ class HudiTable:
         frame = frame.where(where).select("id")
         keys = sorted(row["id"] for row in frame.collect())
         scan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
-        files = scan.metrics().get("numFiles")  # not there if Spark sees that no row can match
+        files = scan.metrics().get("numFiles")  # missing if Spark sees that no row can match
         return json.dumps({"keys": keys, "files": files.get().value() if files.isDefined() else 0})
 
     def matches(self, filters):

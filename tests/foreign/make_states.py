@@ -20,7 +20,7 @@ NEWEST = {"0.15": 6, "1.0": 8}
 
 
 def main(jar, folder, *names):
-    """Make the tables whose names contain any of ``names``, or all; keep reasons of failures."""
+    """Make the tables whose names contain any of ``names``, or all. Write errors to files."""
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     release = Path(jar).stem.rpartition("-")[2].rpartition(".")[0]
@@ -39,7 +39,7 @@ def main(jar, folder, *names):
             history(table)
         except ConnectionError:
             raise  # the JVM has ended
-        except Exception as error:  # noqa: BLE001 - the other tables are made all the same
+        except Exception as error:  # noqa: BLE001 - the other tables are still made
             failed.write_text(f"{error}\n{traceback.format_exc()}")
             print(f"{name} failed: {str(error)[:300]}", flush=True)
         print(f"{name} took {time.monotonic() - started:.0f} s", flush=True)

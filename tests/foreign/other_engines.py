@@ -109,11 +109,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--metastore", default="", help="thrift://… of a Hive metastore")
     parser.add_argument("--database", default="default")
     parser.add_argument("--command", default="", help="a command line that gets a query")
-    given = parser.parse_args(arguments)
-    if given.action == "make":
-        make(given.location, given.version, given.metastore, given.database)
+    parsed = parser.parse_args(arguments)
+    if parsed.action == "make":
+        make(parsed.location, parsed.version, parsed.metastore, parsed.database)
         return 0
-    return 0 if check(given.location, given.version, given.command, given.database) else 1
+    return 0 if check(parsed.location, parsed.version, parsed.command, parsed.database) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Random steps of ours on a table that Hudi writes, too, and the rows that must be there then."""
+"""Random steps of mdt on a table that Hudi writes, too, with the rows expected after each."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Key = tuple[Any, ...]
 Rows = dict[Key, dict[str, Any]]
 OurStep = Callable[[Rows], tuple[str, list[Rows]]]
 CRASHES_AT_MAX = 40
-"""A writer dies at one of so many changes of storage, or not at all."""
+"""A writer crashes at a random change of storage among the first so many, or not at all."""
 CITIES = ("paris", "rome", "oslo")
 MOVED = 0.3
-"""Part of the new versions of rows that may move to another partition."""
+"""Share of the new versions of rows that may move to another partition."""
 
 
 class HudiIsAtWork(Exception):
-    """A step of ours is refused because Hudi has a service or a write in flight."""
+    """mdt refuses a step because Hudi has a service or a write in flight."""
 
 
 class OurSteps:
@@ -48,16 +48,16 @@ class OurSteps:
         return tuple(row[name] for name in self._key_names())
 
     def _key_names(self) -> tuple[str, ...]:
-        """Return the columns whose values no two rows share."""
+        """Return the columns whose values are unique in the table."""
         definition = self._table.definition
         if definition.is_global:
             return definition.key
         return (*definition.partition_by, *definition.key)
 
     def has_unpublished_commit(self) -> bool:
-        """Return True if a dead writer of ours has committed, and its instant is not completed.
+        """Return True if a crashed writer of ours has committed without completing its instant.
 
-        Readers do not see such a commit until the next writer decides.
+        Readers do not see such a commit until the next writer completes it or rolls it back.
         """
         metadata = mdt.open(self._path).metadata
         snapshot = metadata.newest(watched=False)
@@ -67,7 +67,7 @@ class OurSteps:
         )
 
     def settle(self) -> bool:
-        """Finish the work of dead writers of ours. Return False if Hudi is at work."""
+        """Complete or roll back commits of our crashed writers. Return False if Hudi is at work."""
         try:
             mdt.open(self._path).abort()
         except Unsupported as error:
@@ -113,7 +113,7 @@ class OurSteps:
         return f"m{self._new_keys:03}"
 
     def _changed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Return new versions of some rows, some of them late, and new rows. Rows move to other
+        """Return new versions of some rows, some of them late, and new rows. Rows may move to other
         partitions if keys are unique in the table.
         """
         changed = []
@@ -158,7 +158,7 @@ class OurSteps:
         return f"our delete of {keys}", [{k: row for k, row in rows.items() if k not in keys}]
 
     def crash(self, rows: Rows) -> tuple[str, list[Rows]]:
-        """Upsert rows with a writer that dies at a change of storage."""
+        """Upsert rows with a writer that crashes at a random change of storage."""
         changed = self._changed(rows)
         number, mode = self._draw.randrange(CRASHES_AT_MAX), self._draw.choice(MODES)
         storage = FaultyStorage(LocalStorage(self._path, durable=False), number + 1, mode)

@@ -1,7 +1,7 @@
-"""Random histories of a table that Hudi writes: a kind of table, and one step after the other.
+"""Random histories of a table that Hudi writes: a kind of table, and a sequence of steps.
 
-A step is a function of a session of Hudi and the path of a table. Other writers can thus have steps
-between those of Hudi.
+A step is a function of a session of Hudi and the path of a table, so that other writers can have
+steps between those of Hudi.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hudi_table import COW, MOR
 
 Step = Callable[[HudiSession, Path], None]
 KEYS = 60
-"""Upserts and deletes draw from so many numbers of rows. Inserts continue behind them."""
+"""Upserts and deletes choose from so many numbers of rows. Inserts use higher numbers."""
 CITIES = ("paris", "rome", "oslo")
 BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
 CDC = {"hoodie.table.cdc.enabled": "true"}
@@ -47,24 +47,28 @@ ARCHIVING = {
 }
 
 LACKS_SAVEPOINT = ("Unable to find completion time", "delete metadata table and retry")
-"""Hudi's reasons not to restore its metadata table if it has built that after the savepoint."""
+"""Errors of Hudi if it cannot restore its metadata table, which is newer than the savepoint."""
 FOLLOWED = re.compile(r"Found commits after time :(\d+), please rollback greater commits first")
-"""Hudi's reason not to roll back a dead write: a later instant has completed, as of a clustering."""
+"""Error of Hudi if it cannot roll back a failed write, because a later instant has completed, e.g.
+of a clustering.
+"""
 COMPACTED = "is earlier than the latest compaction"
-"""Hudi's reason not to roll back a write: it has compacted its metadata table since."""
+"""Error of Hudi if it cannot roll back a write before a compaction of its metadata table."""
 WITHOUT_METADATA = {
     "hoodie.metadata.enable": "false",
     "hoodie.metadata.index.column.stats.enable": "false",
     "hoodie.metadata.record.index.enable": "false",
     "hoodie.metadata.global.record.level.index.enable": "false",
 }
-"""Options of a write that removes the metadata table."""
+"""Options with which a write of Hudi removes the metadata table."""
 LAZY = {
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.client.heartbeat.tolerable.misses": "2",
 }
-"""Hudi's cleaner rolls back failed writes once their heartbeat is old, instead of the next write."""
+"""Options with which Hudi's cleaner rolls back failed writes whose heartbeat is old. By default,
+the next write rolls them back.
+"""
 
 
 class RandomSteps:
@@ -117,9 +121,9 @@ class RandomSteps:
         return name, self._unblocking(step)
 
     def _unblocking(self, step: Step) -> Step:
-        """Return a step after which Hudi can write again if it refused the step because it cannot
-        roll back a dead write, or cannot do so in its metadata table. Its users would do the same,
-        as Hudi refuses all later writes, too.
+        """Return a step after which Hudi can write again. If Hudi refuses the step because it
+        cannot roll back a failed write, or cannot do so in its metadata table, it also refuses all
+        later writes. The step then does what a user would do.
         """
 
         def unblocking_step(hudi: HudiSession, path: Path) -> None:
@@ -210,7 +214,7 @@ class RandomSteps:
         return self._write("delete", self._numbers(12))
 
     def _new_numbers(self) -> range:
-        """Return numbers that no insert has had, because Hudi's inserts do not look for keys."""
+        """Return unused numbers, because Hudi's inserts do not look for existing keys."""
         start, self._inserted = self._inserted, self._inserted + self._draw.randrange(1, 9)
         return range(start, self._inserted)
 
@@ -250,7 +254,7 @@ class RandomSteps:
             for number in self._numbers(6)
         )
         source = f"select * from values {rows} as r(id, ts, v)"
-        if self._has_buckets:  # Hudi 1.2 adds rows of other keys, and cannot read them
+        if self._has_buckets:  # Hudi 1.2 inserts rows for missing keys, and then cannot read them
             source += " where id in (select id from {t})"
         return self._sql(
             f"merge into {{t}} t using ({source}) s"
@@ -300,7 +304,7 @@ class RandomSteps:
         return name, archive
 
     def _rollback(self) -> tuple[str, Step]:
-        """Upsert rows, and roll this back."""
+        """Upsert rows, and roll the upsert back."""
         name, upsert = self._upsert()
 
         def rollback(hudi: HudiSession, path: Path) -> None:
@@ -353,7 +357,7 @@ class RandomSteps:
         return f"column {column}: {expression}, {name}", steps(add, upsert)
 
     def _die(self) -> tuple[str, Step]:
-        """Upsert rows with a writer that dies before it completes the instant."""
+        """Upsert rows, and remove the completion, as if the writer had crashed before it."""
         name, upsert = self._upsert()
         return f"dead writer of {name}", steps(upsert, _uncomplete)
 
@@ -375,7 +379,7 @@ def steps(*parts: Step) -> Step:
 
 def _is_compacted_since(path: Path, savepoint: str) -> bool:
     """Return True if the first compaction of the metadata table follows a savepoint. A restore of
-    Hudi 1.2 then makes that table anew, before it removes any rows.
+    Hudi 1.2 then rebuilds that table before it removes any rows.
     """
     folder = path / ".hoodie" / "metadata" / ".hoodie"
     first = min((file.name for file in folder.rglob("*.commit")), default="")
@@ -385,7 +389,7 @@ def _is_compacted_since(path: Path, savepoint: str) -> bool:
 def _remove_old_restores(path: Path) -> None:
     """Remove the restores before the first write of the timeline, which Hudi never archives.
 
-    Hudi 1.2 takes archived writes after them for pending ones. It then adds their log files to the
+    Hudi 1.2 treats archived writes after them as pending ones. It then adds their log files to the
     newest file slice, so that deleted rows appear again after a compaction.
     """
     folder = path / ".hoodie" / "timeline"

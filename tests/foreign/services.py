@@ -20,7 +20,7 @@ def texts(rows):
 
 
 def through_services(t, rows, save):
-    """Run every service on a table, and deletes and updates by condition; save it after each."""
+    """Run every service, and deletes and updates by condition. Save the table after each."""
     t.bulk_insert(rows(range(200), 1))
     for n in range(12):
         t.upsert(rows(range(n * 10, n * 10 + 15), n + 2))
@@ -58,7 +58,7 @@ def through_services(t, rows, save):
 
 
 def through_columns(t, rows, save):
-    """Alter a table, build indexes on it, purge it; save it after each."""
+    """Alter a table, build indexes on it and purge it. Save it after each step."""
     import pyarrow as pa
 
     t.upsert(rows(range(40), 120))
@@ -72,7 +72,7 @@ def through_columns(t, rows, save):
     save("index_begun")
     t.build_indexes()
     save("index_completed")
-    # hudi-rs would fail on the log files, Hudi's own reader does not
+    # hudi-rs would fail on the log files, but Hudi's own reader does not
     t.alter(widen={"v": pa.int64()}, beyond_hudi=True)
     t.upsert({"id": ["k2"], "city": ["x"], "ts": [131], "v": [2**40], "extra": ["w"]})
     save("widened")
@@ -86,77 +86,77 @@ def through_columns(t, rows, save):
 
 
 def through_overwrites(t, save):
-    """Merge, replace and drop partitions; save the table after each."""
+    """Merge, replace and drop partitions. Save the table after each step."""
     import mdt
 
-    def given(ids, ts):
+    def make_rows(ids, ts):
         return [{"id": f"k{i}", "city": "xy"[i % 2], "ts": ts, "v": i, "extra": "o"} for i in ids]
 
-    t.merge(given(range(30, 50), 140)).when_matched(
+    t.merge(make_rows(range(30, 50), 140)).when_matched(
         "target.v < 100"
     ).delete().when_matched().update(
         {"v": mdt.col("source.v"), "ts": "source.ts"}
     ).when_not_matched().insert("*").execute()
     save("merged")
-    t.insert_overwrite(given(range(0, 20, 2), 150))
+    t.insert_overwrite(make_rows(range(0, 20, 2), 150))
     save("overwritten")
-    t.upsert(given(range(10), 160))
+    t.upsert(make_rows(range(10), 160))
     t.delete_partition({"city": "y"})
     save("partition_deleted")
-    t.insert_overwrite(given(range(0, 6, 2), 165), partitions=[{"city": "x"}, {"city": "z"}])
-    t.once("stream", 1).upsert(given(range(3), 166))
+    t.insert_overwrite(make_rows(range(0, 6, 2), 165), partitions=[{"city": "x"}, {"city": "z"}])
+    t.once("stream", 1).upsert(make_rows(range(3), 166))
     save("partitions_overwritten")
-    t.insert_overwrite_table(given(range(8), 170))
-    t.upsert(given(range(4, 12), 180))
+    t.insert_overwrite_table(make_rows(range(8), 170))
+    t.upsert(make_rows(range(4, 12), 180))
     t.clean(retain_commits=1)
     save("table_overwritten")
     t.truncate()
     save("truncated")
-    t.upsert(given(range(3), 190))
+    t.upsert(make_rows(range(3), 190))
     save("filled_again")
 
 
 def through_rows(t, save):
-    """Write parts of rows, columns that are merged, rows that are late, and that move, small
-    commits together; save the table after each.
+    """Write partial rows, merged columns, late rows, rows that move to another partition, and small
+    commits in one. Save the table after each step.
     """
     import pyarrow as pa
 
     is_text = pa.types.is_string(t.schema.field("at").type)
 
-    def given(ids, at, **more):
+    def make_rows(ids, at, **more):
         places = ["xy"[i % 2] for i in ids]
         when = f"day {at:03}" if is_text else at
         return {"id": [f"k{i}" for i in ids], "city": places, "at": [when] * len(ids), **more}
 
-    t.upsert(given(range(40), 10, v=list(range(40)), cost=[Decimal(i) / 4 for i in range(40)]))
-    t.upsert(given(range(0, 40, 3), 20, v=[-1] * 14), partial=True)
+    t.upsert(make_rows(range(40), 10, v=list(range(40)), cost=[Decimal(i) / 4 for i in range(40)]))
+    t.upsert(make_rows(range(0, 40, 3), 20, v=[-1] * 14), partial=True)
     save("partial")
     t.upsert(
-        given(range(10, 50), 30, v=[1000] * 40, cost=[Decimal(1)] * 40), mergers={"cost": "sum"}
+        make_rows(range(10, 50), 30, v=[1000] * 40, cost=[Decimal(1)] * 40), mergers={"cost": "sum"}
     )
     save("merged_columns")
-    t.delete(given(range(5), 40))
-    t.upsert(given(range(8), 35, v=[5] * 8, cost=[None] * 8))
+    t.delete(make_rows(range(5), 40))
+    t.upsert(make_rows(range(8), 35, v=[5] * 8, cost=[None] * 8))
     save("late")
-    moved = given(range(20, 30), 50, v=[7] * 10, cost=[Decimal("0.25")] * 10)
+    moved = make_rows(range(20, 30), 50, v=[7] * 10, cost=[Decimal("0.25")] * 10)
     t.upsert({**moved, "city": ["z"] * 10})
     save("moved")
     with t.writer() as writer:
         for i in range(60, 64):
-            writer.upsert(given(range(i, i + 1), 60, v=[i], cost=[None]))
+            writer.upsert(make_rows(range(i, i + 1), 60, v=[i], cost=[None]))
     t.compact()
     save("compacted_rows")
-    t.upsert(given(range(30, 70), 70, v=[9] * 40, cost=[Decimal(3)] * 40))
+    t.upsert(make_rows(range(30, 70), 70, v=[9] * 40, cost=[Decimal(3)] * 40))
     t.update_where({"cost": "cost + 1"}, "city = 'z' or v = 9")
     t.delete_where("cost = 4 and city = 'y'")
     save("changed")
 
 
 def through_repeats(t, save):
-    """Keys that live more than once; save the table after each step."""
+    """Write keys with several rows. Save the table after each step."""
 
-    def given(ids, v):
+    def make_rows(ids, v):
         return {
             "id": [f"k{i}" for i in ids],
             "city": ["xy"[i % 2] for i in ids],
@@ -166,17 +166,17 @@ def through_repeats(t, save):
         }
 
     for v in range(3):
-        t.insert(given(range(v, 20), v), check=False)
+        t.insert(make_rows(range(v, 20), v), check=False)
     save("repeated")
-    t.upsert(given(range(5, 8), 9))
-    t.delete(given(range(8, 10), 0))
+    t.upsert(make_rows(range(5, 8), 9))
+    t.delete(make_rows(range(8, 10), 0))
     t.delete_where("v = 1 and city = 'y'")
     save("repeated_changed")
 
 
 def make(root, version):
-    """Make tables of ``version`` and of both types, and a copy of each after each service, with the rows that it must
-    have.
+    """Make tables of ``version`` and of both types. Keep a copy of each after each service, with
+    its expected rows.
     """
     import pyarrow as pa
 
@@ -198,7 +198,7 @@ def make(root, version):
         return pa.table(list(columns), schema=schema)
 
     def made(name, table_type, schema, ordering, **more):
-        """Return a table, and what saves a copy of it."""
+        """Return a table, and the function that saves a copy of it."""
         live = root / f"live_{name}"
         settings = {"partition_by": ["city"], "ordering": ordering, "table_type": table_type}
         table = mdt.create(live, schema, key=["id"], version=version, **settings, **more)
@@ -232,8 +232,8 @@ def make(root, version):
 
 
 def read(root, jar):
-    """Read every copy with Hudi, compare, and say how many rows Hudi's procedures have about its
-    timeline.
+    """Read every copy with Hudi and compare its rows. Print the number of rows that Hudi's
+    procedures return about its timeline.
     """
     from pyspark.sql import SparkSession
 
@@ -252,19 +252,21 @@ def read(root, jar):
         frame = spark.read.format("hudi").load(job["path"])
         names = [name for name in frame.columns if not name.startswith("_hoodie")]
         by_position = spark.read.format("hudi").option("hoodie.merge.use.record.positions", "true")
-        same = all(
+        is_same = all(
             texts([row.asDict() for row in rows.select(names).collect()]) == job["rows"]
             for rows in (frame, by_position.load(job["path"]))
         )
         spark.sql(f"create table {job['name']} using hudi location '{job['path']}'")
-        told = {}
+        row_counts = {}
         for call in CALLS:
             more = (
                 ", start_ts => '2000', end_ts => '2100'" if call == "show_archived_commits" else ""
             )
             limit = "" if call == "show_savepoints" else ", limit => 500"
-            told[call] = spark.sql(f"call {call}(table => '{job['name']}'{limit}{more})").count()
-        print("same rows" if same else "OTHER ROWS", job["name"], told)
+            row_counts[call] = spark.sql(
+                f"call {call}(table => '{job['name']}'{limit}{more})"
+            ).count()
+        print("same rows" if is_same else "OTHER ROWS", job["name"], row_counts)
 
 
 def main():
@@ -276,13 +278,21 @@ def main():
     )
     parser.add_argument("--version", type=int, default=6, help="Hudi's table version")
     parser.add_argument("--read", action="store_true")
-    given = parser.parse_args()
-    if given.read:
-        read(given.root, given.jar)
+    arguments = parser.parse_args()
+    if arguments.read:
+        read(arguments.root, arguments.jar)
         return
-    make(given.root, given.version)
-    again = [given.python, __file__, "--read", "--jar", given.jar, "--root", str(given.root)]
-    subprocess.run(again, check=True)
+    make(arguments.root, arguments.version)
+    command = [
+        arguments.python,
+        __file__,
+        "--read",
+        "--jar",
+        arguments.jar,
+        "--root",
+        str(arguments.root),
+    ]
+    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Tables whose partition paths Hudi makes of a time, or by its custom key generator, adopted and
-written in turns.
+"""Hudi and mdt write in turns to adopted tables whose partition paths Hudi derives from a time, or
+with its custom key generator.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ TOKYO = {f"{PREFIX}timezone": "Asia/Tokyo"}
 NEW_YORK = {f"{PREFIX}timezone": "America/New_York"}
 
 
-def of_text(java, spark=None, **more):
-    """Return options for texts with a pattern, and the expression of Spark that makes them."""
+def text_times(java, spark=None, **more):
+    """Return Hudi's options for times as texts, and Spark's expression for these texts.
+
+    Args:
+        java: Pattern of the texts for Hudi.
+        spark: Pattern of the texts for Spark, by default the same.
+    """
     options = {f"{PREFIX}timestamp.type": "DATE_STRING", f"{PREFIX}input.dateformat": java, **more}
     return options, f"date_format(timestamp_seconds({SECONDS}), {spark or java!r})"
 
@@ -40,14 +45,14 @@ KINDS = {
             ("EPOCHMICROSECONDS", 1_000_000),
         )
     },
-    "offset": of_text(OFFSET),
-    "offset and zone": of_text(OFFSET, **NEW_YORK),
-    "zone": of_text("yyyyMMdd HH:mm", **NEW_YORK),
-    "zone of texts": of_text("yyyyMMdd HH:mm", **{f"{PREFIX}input.timezone": "Asia/Tokyo"}),
-    "no zone": of_text("yyyy-MM-dd"),
-    "coarse": of_text("yyyyMMdd", **NEW_YORK, **{f"{PREFIX}output.dateformat": "yyyy/MM/dd/HH"}),
+    "offset": text_times(OFFSET),
+    "offset and zone": text_times(OFFSET, **NEW_YORK),
+    "zone": text_times("yyyyMMdd HH:mm", **NEW_YORK),
+    "zone of texts": text_times("yyyyMMdd HH:mm", **{f"{PREFIX}input.timezone": "Asia/Tokyo"}),
+    "no zone": text_times("yyyy-MM-dd"),
+    "coarse": text_times("yyyyMMdd", **NEW_YORK, **{f"{PREFIX}output.dateformat": "yyyy/MM/dd/HH"}),
 }
-"""Options of Hudi, and the expression of Spark for the column ``seen``."""
+"""Name -> options of Hudi, and Spark's expression for the column ``seen``."""
 VALUES = {"custom values": ({**CUSTOM, FIELD: "city:SIMPLE,seen:SIMPLE"}, "n % 3")}
 
 
@@ -55,9 +60,11 @@ VALUES = {"custom values": ({**CUSTOM, FIELD: "city:SIMPLE,seen:SIMPLE"}, "n % 3
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_both_writers_put_each_row_into_the_same_partition(kind, version, tmp_path):
+def test_hudi_and_mdt_write_rows_to_the_same_partitions(kind, version, tmp_path):
     with HudiSession(tmp_path / "session") as hudi:
-        kinds = KINDS | (VALUES if version > 6 else {})  # version 6 does not store the types
+        kinds = KINDS | (
+            VALUES if version > 6 else {}
+        )  # version 6 does not store the types of partition fields
         for name, (options, expression) in kinds.items():
             path = tmp_path / name.replace(" ", "_")
             hudi.create(path, version, kind, {**OPTIONS, **options})
@@ -75,14 +82,14 @@ def test_both_writers_put_each_row_into_the_same_partition(kind, version, tmp_pa
             ours.upsert(changed)
             ours.insert(new)
             assert set(ours.files()["partition"].to_pylist()) == paths, name
-            same_rows(hudi, path, ours, 20 + len(new))
+            require_same_rows(hudi, path, ours, 20 + len(new))
             hudi.call(path, "upsert", list(range(5, 25)), 20)
-            same_rows(hudi, path, ours, 25 + len(new))
+            require_same_rows(hudi, path, ours, 25 + len(new))
 
 
-def same_rows(hudi, path, ours, count):
+def require_same_rows(hudi, path, ours, count):
     columns = ["id", "city", "ts", "v", "_hoodie_partition_path"]
     theirs = hudi.rows(path).select(columns).sort_by("id").to_pylist()
-    found = ours.scan(columns=columns).to_arrow().sort_by("id").to_pylist()
-    assert found == theirs and len(found) == count
+    our_rows = ours.scan(columns=columns).to_arrow().sort_by("id").to_pylist()
+    assert our_rows == theirs and len(our_rows) == count
     assert ours.check().ok

@@ -1,4 +1,4 @@
-"""Hudi reads tables whose rows an alteration of ours has written again, and writes on."""
+"""Hudi reads and writes tables after mdt has rewritten all rows for a change of the schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import mdt
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_applies_alterations_that_write_all_rows_again(kind, version, tmp_path):
+def test_hudi_reads_and_writes_after_our_schema_change_that_rewrites_all_rows(
+    kind, version, tmp_path
+):
     with HudiSession(tmp_path / "session") as hudi:
         path = tmp_path / "t"
         hudi.create(path, version, kind, {})
@@ -47,7 +49,7 @@ def test_hudi_applies_alterations_that_write_all_rows_again(kind, version, tmp_p
 def same_rows(hudi, path, ours):
     theirs = hudi.rows(path)
     names = [name for name in theirs.column_names if not name.startswith("_hoodie_")]
-    found = ours.scan(columns=names).to_arrow()
-    assert bag(theirs.select(names).cast(found.schema)) == bag(found)
+    our_rows = ours.scan(columns=names).to_arrow()
+    assert bag(theirs.select(names).cast(our_rows.schema)) == bag(our_rows)
     report = ours.check()
     assert report.ok, str(report)

@@ -1,4 +1,6 @@
-"""Hudi archives writes that follow a restore or an index build of ours, and misreads no row."""
+"""Hudi archives writes that follow a restore or an index build of mdt. It then reads all rows
+correctly.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from random_steps import ARCHIVING
 import mdt
 
 WRITES_MAX = 12
-"""Writes of Hudi within which its archiving reaches the first one."""
+"""Hudi archives the first of its writes within this number of later writes."""
 
 
 def restore(t: mdt.Table) -> None:
@@ -31,7 +33,7 @@ def build_index(t: mdt.Table) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("step", [restore, build_index])
-def test_a_deleted_row_does_not_return_after_archiving_and_a_compaction(step, version, tmp_path):
+def test_deleted_row_stays_deleted_after_archiving_and_compaction(step, version, tmp_path):
     path = tmp_path / "archived"
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(path, version, MOR, FLAT)

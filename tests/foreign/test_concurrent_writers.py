@@ -1,7 +1,7 @@
-"""Hudi and mdt write to a table at the same time, with a lock of Hudi's: no row is lost.
+"""Hudi and mdt write to a table at the same time with a lock provider of Hudi, and lose no row.
 
-Hudi changes rows with even numbers and mdt rows with odd numbers, in the same three file groups. Each
-write changes one of them.
+Hudi changes rows with even numbers and mdt rows with odd numbers, in the same three file groups.
+Each write changes one of these file groups.
 MDT_HUDI_CONCURRENT is the number of writes of Hudi, by default 8.
 """
 
@@ -33,7 +33,7 @@ from mdt.stores.storage import LocalStorage
 WRITES = int(os.environ.get("MDT_HUDI_CONCURRENT", "8"))
 KEYS = 60
 PAUSE_SECONDS = 2.0
-"""Mean time between writes of ours. Without it, all writes of Hudi meet a conflict."""
+"""Mean time between writes of mdt. Without this pause, all writes of Hudi fail with a conflict."""
 LOCK = {
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.write.lock.provider": (
@@ -50,8 +50,8 @@ class HudisWriter(threading.Thread):
     """Writes of Hudi in a thread.
 
     Attributes:
-        values: The value of each row that Hudi has written.
-        outcomes: How often a write was committed, or refused because of a conflict with ours.
+        values: Key -> value of each row that Hudi has written.
+        outcomes: Number of writes that were committed, and of those with a conflict.
         error: An error that is not a conflict.
     """
 
@@ -105,7 +105,7 @@ def test_writers_with_a_lock_lose_no_rows(kind, more, version, tmp_path):
         t = mdt.adopt(path, options=OURS)
         theirs = HudisWriter(hudi, path)
         theirs.start()
-        values, outcomes = write_beside(t, theirs)
+        values, outcomes = write_odd_rows(t, theirs)
         theirs.join()
         if theirs.error is not None:
             raise theirs.error
@@ -126,8 +126,11 @@ def test_writers_with_a_lock_lose_no_rows(kind, more, version, tmp_path):
     assert theirs.outcomes["commits"] and outcomes["our commits"]
 
 
-def write_beside(t: mdt.Table, theirs: threading.Thread) -> tuple[dict[str, int], Counter[str]]:
-    """Write odd rows until the other writer has ended. Return their values, and what happened."""
+def write_odd_rows(t: mdt.Table, theirs: threading.Thread) -> tuple[dict[str, int], Counter[str]]:
+    """Write odd rows until the other writer has ended.
+
+    Returns the value of each key, and the number of writes with each outcome.
+    """
     values: dict[str, int] = {}
     outcomes: Counter[str] = Counter()
     number, draw = 0, random.Random(0)

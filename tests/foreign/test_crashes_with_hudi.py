@@ -1,7 +1,8 @@
-"""A process of ours dies at each change of storage in a commit that keeps Hudi's metadata table. Hudi
-reads the rows before or after the commit, and after the next write, of Hudi or of mdt, the new ones.
+"""A process of ours crashes before each change of storage in a commit that updates Hudi's metadata
+table. Hudi then reads the rows from before or from after the commit. After the next write, by Hudi
+or by mdt, it reads these rows with those of the new write.
 
-MDT_HUDI_CRASH_FROM is the number of the first change, by default 1.
+MDT_HUDI_CRASH_FROM is the number of the first change with a crash, by default 1.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ COMPACTION = "call run_compaction(op => 'scheduleAndExecute', table => '{t}')"
 FIRST = int(os.environ.get("MDT_HUDI_CRASH_FROM", "1"))
 READER = BY_INDEX | SKIPPING
 BLOOM = {"hoodie.metadata.index.bloom.filter.enable": "true"}
-"""Without it, Hudi's writers remove the partition. If our compaction of it is unfinished, they fail
-from then on.
+"""Without this option, Hudi's writers remove the partition. If our compaction of the metadata table
+is unfinished then, all their later writes fail.
 """
 KEPT = {
     **{name: "true" for name in READER if name.startswith("hoodie.metadata")},
@@ -50,13 +51,13 @@ KEPT_9 = {
 
 
 UPSERT, MERGE, COMPACT = "upsert", "upsert that merges", "compaction"
-"""Operations that die: an upsert, an upsert that also compacts the metadata table, and a compaction
-of the table.
+"""Operations that crash: an upsert, an upsert that also compacts the metadata table, and a
+compaction of the table.
 """
 
 
 def make(path: Path, rows: pa.Table, version: int, kind: str, action: str) -> None:
-    """Make a table with some commits, so that the next commit is ``action``."""
+    """Make a table with as many commits as the operation ``action`` needs before it."""
     table = mdt.create(
         path,
         rows.schema,
@@ -77,9 +78,9 @@ def make(path: Path, rows: pa.Table, version: int, kind: str, action: str) -> No
         table.upsert(changed)
 
 
-def dies(path: Path, rows: pa.Table, action: str, at: int) -> list[str]:
-    """Compact the table, or upsert and insert rows, with a process that dies before change ``at``
-    of the storage, 0 for never. Return the changes.
+def crash_before(path: Path, rows: pa.Table, action: str, at: int) -> list[str]:
+    """Compact the table, or upsert and insert rows, with a process that crashes before change
+    number ``at`` of the storage. It does not crash if ``at`` is 0. Return the names of the changes.
     """
     storage = FaultyStorage(LocalStorage(path, durable=False), at, "before")
     changed = rows.slice(5, 10).to_pylist()
@@ -94,7 +95,7 @@ def dies(path: Path, rows: pa.Table, action: str, at: int) -> list[str]:
 
 
 def read(hudi: HudiSession, path: Path, version: int, kind: str) -> pa.Table:
-    """Return the rows that Hudi and mdt read, with the metadata table and without."""
+    """Return Hudi's rows. Assert that mdt and Hudi with its metadata table read the same rows."""
     rows = hudi.rows(path)
     assert difference(hudi.rows(path, **READER), rows) == EQUAL
     assert difference(rows_of(mdt.open(path).readable()), rows) == EQUAL
@@ -103,9 +104,9 @@ def read(hudi: HudiSession, path: Path, version: int, kind: str) -> pa.Table:
 
 def values_of(rows: pa.Table) -> Mapping[str, tuple[object, ...]]:
     columns = (rows[name].to_pylist() for name in ("id", "city", "ts", "v"))
-    found = {row[0]: row[1:] for row in zip(*columns, strict=True)}
-    assert len(found) == len(rows), "a key is live twice"
-    return found
+    values_by_key = {row[0]: row[1:] for row in zip(*columns, strict=True)}
+    assert len(values_by_key) == len(rows), "a key has several rows"
+    return values_by_key
 
 
 @pytest.mark.nightly
@@ -118,7 +119,9 @@ def values_of(rows: pa.Table) -> Mapping[str, tuple[object, ...]]:
         (6, "COPY_ON_WRITE", UPSERT),
     ],
 )
-def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind, action, tmp_path):
+def test_hudi_reads_correct_rows_after_our_crash_at_any_storage_change(
+    version, kind, action, tmp_path
+):
     writer = {**METADATA_TABLE, **WRITER, **SKIPPING, **BLOOM, **hudi_options(["city"])}
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(tmp_path / "made", version, kind, hudi_options(["city"]))
@@ -127,7 +130,7 @@ def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind
         whole, start = tmp_path / "whole", tmp_path / "start"
         make(start, made, version, kind, action)
         shutil.copytree(start, whole)
-        operations = dies(whole, made, action, 0)
+        operations = crash_before(whole, made, action, 0)
         is_compaction = [".compaction.requested" in name for name in operations]
         assert any(is_compaction) == (action != UPSERT)
         hudi.create(whole, version, kind, writer)
@@ -136,34 +139,40 @@ def test_hudi_reads_right_rows_after_a_crash_of_ours_at_any_change(version, kind
         assert (states[0] != states[1]) == (action != COMPACT)
         assert FILES in partitions(whole) and "record_index" in partitions(whole)
         for at, operation in enumerate(operations[FIRST - 1 :], FIRST):
-            for who in ("hudi", "mdt"):
-                path = tmp_path / f"{who}-{at}" / start.name  # which is the name of the table
+            for next_writer in ("hudi", "mdt"):
+                path = (
+                    tmp_path / f"{next_writer}-{at}" / start.name
+                )  # the name of the table is that of the folder
                 shutil.copytree(start, path)
-                dies(path, made, action, at)
+                crash_before(path, made, action, at)
                 hudi.create(path, version, kind, writer)
                 before = hudi.rows(path)
                 assert difference(hudi.rows(path, **READER), before) == EQUAL, operation
                 assert values_of(before) in states, operation
-                if who == "hudi" and action == COMPACT:
+                if next_writer == "hudi" and action == COMPACT:
                     hudi.call(path, "sql", COMPACTION)
-                    hudi.call(path, "sql", "drop table {t}")  # the next one has its name
-                after = write(hudi, path, made, who)
-                found = values_of(read(hudi, path, version, kind))
-                assert found in [state | after for state in states], f"{who} after {at} {operation}"
+                    hudi.call(
+                        path, "sql", "drop table {t}"
+                    )  # the next copy has the same table name
+                after = write(hudi, path, made, next_writer)
+                values = values_of(read(hudi, path, version, kind))
+                assert values in [state | after for state in states], (
+                    f"{next_writer} after {at} {operation}"
+                )
                 assert "record_index" in partitions(path), operation
-                if who == "hudi":
+                if next_writer == "hudi":
                     mdt.open(path).refresh()
                 report = mdt.open(path).check()
-                assert report.ok, (who, operation, report.problems)
+                assert report.ok, (next_writer, operation, report.problems)
                 shutil.rmtree(path)
                 count("crashes with Hudi as the next reader and writer")
 
 
 def write(
-    hudi: HudiSession, path: Path, made: pa.Table, who: str
+    hudi: HudiSession, path: Path, made: pa.Table, next_writer: str
 ) -> Mapping[str, tuple[object, ...]]:
     """Let Hudi or mdt update some rows. Return their values by key."""
-    if who == "hudi":
+    if next_writer == "hudi":
         hudi.call(path, "upsert", [1, 2, 3, 59], 9000)
     else:
         mdt.open(path).abort()

@@ -1,5 +1,5 @@
-"""Writers of Hudi with its default options write to a table in turns with us until their cleaning,
-archiving and metadata table have all had work. Some of their writes are killed.
+"""Hudi with its default options and mdt write to a table in turns, until Hudi has cleaned, archived
+and used its metadata table. Some of Hudi's writes are killed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import mdt
 from mdt.errors import Unsupported
 
 CHOSEN = {name: None for name in OPTIONS if "datasource" not in name and "auto.upgrade" not in name}
-"""Options that other tests set, which are left out here."""
+"""Options that other tests set. None leaves them out, so that Hudi's defaults apply."""
 CHOSEN["hoodie.datasource.write.hive_style_partitioning"] = None
 TURNS = 45
 COMPARED_EVERY = 4
 KILLED = 0.1
 KILLED_AFTER_SECONDS_MAX = 2.5
 REFUSED_MAX = 0.4
-"""Part of the turns of either side that are refused after a kill."""
+"""Share of the turns that Hudi or mdt may refuse after a kill."""
 WITH_METADATA = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
 
 
@@ -33,7 +33,7 @@ WITH_METADATA = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping"
 @pytest.mark.parametrize("is_adopted", [True, False])
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_all_readers_have_the_same_rows(kind, version, is_adopted, tmp_path):
+def test_hudi_and_mdt_read_the_same_rows_after_writes_in_turns(kind, version, is_adopted, tmp_path):
     draw, refused = random.Random(f"{kind} {version}"), 0
     with HudiSession(tmp_path / "session", "America/New_York") as hudi:
         path = tmp_path / "t"
@@ -63,7 +63,7 @@ def test_all_readers_have_the_same_rows(kind, version, is_adopted, tmp_path):
 
 
 def shared(hudi, path, kind, version, is_adopted):
-    """Return a table with rows of Hudi, which either writer has created."""
+    """Return a table with rows of Hudi. Hudi has created it if ``is_adopted``, else mdt."""
     made = path if is_adopted else path.with_name("made")
     hudi.create(made, version, kind, CHOSEN)
     hudi.call(made, "upsert", list(range(30)), 10)
@@ -87,10 +87,10 @@ def shared(hudi, path, kind, version, is_adopted):
 def require_same_rows(hudi, path):
     """Compare our rows with those of Hudi, with and without its metadata table."""
     ours = mdt.open(path)
-    listed, found = hudi.rows(path), hudi.rows(path, **WITH_METADATA)
+    listed, with_metadata = hudi.rows(path), hudi.rows(path, **WITH_METADATA)
     names = [name for name in listed.column_names if not name.startswith("_hoodie_")]
     rows = bag(ours.scan(columns=names).to_arrow())
     assert bag(listed.select(names)) == rows
-    assert bag(found.select(names)) == rows
+    assert bag(with_metadata.select(names)) == rows
     report = ours.check()
     assert report.ok, report

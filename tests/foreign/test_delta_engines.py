@@ -36,7 +36,7 @@ def spark(tmp_path_factory):
 
 @pytest.mark.parametrize("number", range(HISTORIES))
 @pytest.mark.parametrize("kind", [MOR, COW])
-def test_each_state_of_a_random_history_is_read(engine, tmp_path, kind, number, monkeypatch):
+def test_engine_reads_each_state_of_a_random_history(engine, tmp_path, kind, number, monkeypatch):
     if number % 2:
         monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
         monkeypatch.setattr(places, "CHECKPOINT_COMMITS", 5)
@@ -50,14 +50,14 @@ def test_each_state_of_a_random_history_is_read(engine, tmp_path, kind, number, 
     for ts in range(2, STEPS):
         done.append(step(table, draw, ts))
         if engine.name == "spark" and ts % 4:
-            continue  # its time travel reads the others
-        found = as_declared(engine.rows(tmp_path), table.schema)
-        assert bag(found) == bag(table.scan().to_arrow()), done
+            continue  # time travel reads the other versions below
+        engine_rows = as_declared(engine.rows(tmp_path), table.schema)
+        assert bag(engine_rows) == bag(table.scan().to_arrow()), done
     for seq in range(max(1, table.snapshot().retention.horizon), table.snapshot().seq + 1):
         if engine.name == "spark" and seq >= table.definition.begin_of_format("delta"):
             old = table.scan(as_of=seq).to_arrow()
-            found = engine.rows(tmp_path, version=seq)
-            assert bag(as_declared(found, old.schema)) == bag(old), (seq, done)
+            engine_rows = engine.rows(tmp_path, version=seq)
+            assert bag(as_declared(engine_rows, old.schema)) == bag(old), (seq, done)
     assert table.check().ok
 
 
@@ -81,19 +81,19 @@ ATTACKS = (
 
 @pytest.mark.parametrize("kind", [MOR, COW])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_spark_changes_and_maintains_nothing(spark, tmp_path, kind, attack):
+def test_spark_can_neither_change_nor_maintain_our_tables(spark, tmp_path, kind, attack):
     table = make(tmp_path, kind, BOTH, is_partitioned=False)
     table.alter(options={"hoodie.parquet.small.file.limit": "0"})
-    table.upsert(rows(range(40, 50), 1))  # Spark optimizes nothing if there is one file
+    table.upsert(rows(range(40, 50), 1))  # Spark does not optimize a table with a single file
     for ts in range(1, 5):
         table.upsert(rows(range(ts, 40, ts), ts))
     before = {(info.path, info.size) for info in table.storage.list("")}
     with pytest.raises(Refused, match="mdt-derived|not support|unsupported|Unsupported"):
         spark.run(attack.format(t=f"delta.`{tmp_path}`"))
-    # Spark writes data files before it looks at the features of the log
+    # Spark writes data files before it checks the features of the log
     after = {(info.path, info.size) for info in table.storage.list("")}
     assert before <= after
-    left = {path for path, _ in after - before if path.startswith("part-")}
+    spark_files = {path for path, _ in after - before if path.startswith("part-")}
     table.upsert(rows([1], 9))
     assert bag(as_declared(spark.rows(tmp_path), SCHEMA)) == bag(table.scan().to_arrow())
-    assert {problem.path for problem in table.check().problems} == left
+    assert {problem.path for problem in table.check().problems} == spark_files

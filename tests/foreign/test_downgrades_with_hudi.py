@@ -1,4 +1,4 @@
-"""Hudi downgrades a table that we have upgraded to version 9."""
+"""Hudi downgrades a table that mdt has upgraded to version 9."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mdt.stores.storage import LocalStorage
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_the_rows_stay(kind, tmp_path):
+def test_downgrade_by_hudi_keeps_the_rows(kind, tmp_path):
     made, path = tmp_path / "made", tmp_path / "t"
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(made, 6, kind, {})

@@ -22,7 +22,7 @@ RELEASES = (
     ("1.1.1", 9, COW),
     ("1.1.1", 9, MOR),
 )
-"""Releases of Hudi, the newest table version of each, and types of tables."""
+"""Release of Hudi, its newest table version, and the type of the table."""
 TURNS = 3
 BY_INDEX = {"hoodie.index.type": "RECORD_INDEX"}
 STATISTICS = {
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize(("release", "version", "kind"), RELEASES)
-def test_all_readers_have_the_same_rows(release, version, kind, tmp_path):
+def test_hudi_and_mdt_read_the_same_rows_after_writes_in_turns(release, version, kind, tmp_path):
     path = tmp_path / "t"
     with HudiSession(tmp_path / "session", release=release) as hudi:
         hudi.create(path, version, kind, CHOSEN)
@@ -59,7 +59,7 @@ def require_all_columns(hudi, path):
     assert difference(rows, hudi.rows(path).select(rows.column_names)) == EQUAL
 
 
-def test_a_table_of_ours_with_a_record_index_is_written_by_hudi_0_15(tmp_path):
+def test_hudi_0_15_writes_to_our_table_with_a_record_index(tmp_path):
     keys = {"hoodie.metadata.enable": "true", "hoodie.metadata.record.index.enable": "true"}
     made, path = tmp_path / "made", tmp_path / "t"
     with HudiSession(tmp_path / "session", release="0.15.0") as hudi:
@@ -84,8 +84,8 @@ def test_a_table_of_ours_with_a_record_index_is_written_by_hudi_0_15(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [COW, MOR])
-def test_sql_of_hudi_0_15_changes_a_table_that_it_knew_before_our_first_write(kind, tmp_path):
-    """Hudi 0.15 keeps bounds of all columns, also of those that it adds."""
+def test_hudi_0_15_sql_changes_a_table_that_was_in_its_catalog_before_our_writes(kind, tmp_path):
+    """Hudi 0.15 stores bounds of all columns, including its meta columns."""
     path = tmp_path / "t"
     with HudiSession(tmp_path / "session", release="0.15.0") as hudi:
         hudi.create(path, 6, kind, CHOSEN | STATISTICS)
@@ -102,5 +102,5 @@ def test_sql_of_hudi_0_15_changes_a_table_that_it_knew_before_our_first_write(ki
         names = Counter(hudi.rows(path)["_hoodie_file_name"].to_pylist())
         for name, count in names.items():
             where = f"_hoodie_file_name = '{name}'"
-            found = json.loads(hudi.call(path, "query", where, **WITH_METADATA))
-            assert len(found["keys"]) == count
+            answer = json.loads(hudi.call(path, "query", where, **WITH_METADATA))
+            assert len(answer["keys"]) == count

@@ -1,4 +1,4 @@
-"""A table of ours that stays open while Hudi writes at random: after each step it has Hudi's rows.
+"""mdt keeps a table open while Hudi writes at random. It reads Hudi's rows after each step.
 
 MDT_HUDI_HISTORIES is the number of histories for each version, by default 4. A longer campaign has
 40 and takes three hours.
@@ -18,14 +18,14 @@ from random_steps import RandomSteps
 HISTORIES = int(os.environ.get("MDT_HUDI_HISTORIES", "4"))
 STEPS = 15
 REFUSED_MAX = 0.4
-"""Part of the steps that Hudi may refuse."""
+"""Share of the steps that Hudi may refuse."""
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(HISTORIES))
 @pytest.mark.parametrize("version", [6, 9])
-def test_an_open_table_has_hudis_rows_after_each_step(version, seed, tmp_path, request):
+def test_open_table_has_the_rows_of_hudi_after_each_random_step(version, seed, tmp_path, request):
     with (
         replayable(f"MDT_HUDI_HISTORIES={seed + 1}", request) as done,
         HudiSession(tmp_path / "session") as hudi,
@@ -34,10 +34,10 @@ def test_an_open_table_has_hudis_rows_after_each_step(version, seed, tmp_path, r
 
 
 def follow(hudi: HudiSession, path: Path, steps: RandomSteps, done: list[str]) -> None:
-    """Let Hudi carry out random steps, and look at the table after each.
+    """Let Hudi carry out random steps, and compare the table after each.
 
     Args:
-        done: Gets the names of the steps, also if a look fails.
+        done: List to which the names of the steps are appended, even if a comparison fails.
     """
     hudi.create(path, steps.version, steps.kind, steps.options)
     name, step = steps.first()

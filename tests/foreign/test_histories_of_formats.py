@@ -1,7 +1,7 @@
-"""A campaign: tables that are Hudi, Delta and Iceberg tables at once, with random columns, options,
-operations and services. After each step all readers find the rows of our scan.
+"""Random histories of tables that are Hudi, Delta and Iceberg tables at once, with random columns,
+options, operations and services. After each step all readers must return the rows of our scan.
 
-``MDT_FORMAT_HISTORIES=1000`` runs more histories. A number always has the same history.
+``MDT_FORMAT_HISTORIES=1000`` runs more histories. The history of a number is always the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STEPS = 10
 FORMATS = ["hudi", "delta", "iceberg"]
 KEYS = 60
 REFUSED = {"instant in ms", "local time in ms", "local time in s"}
-"""Kinds of columns that Iceberg's tables do not have."""
+"""Kinds of columns that Iceberg does not support."""
 NULLS_LOST = {"map of structs"}
 """Kinds of columns whose nulls pyiceberg 0.12 reads as empty lists."""
 KINDS = sorted(COLUMNS.keys() - REFUSED)
@@ -60,12 +60,12 @@ def duckdb(tmp_path_factory):
 
 
 class History:
-    """A random table at ``path`` and what was done to it."""
+    """A random table at ``path`` and the names of the steps that changed it."""
 
     def __init__(self, path: Any, seed: int, patch: pytest.MonkeyPatch) -> None:
         draw = self.draw = random.Random(seed)
         self.path, self.ts = path, 0
-        if draw.random() < 0.5:  # large vectors, many checkpoints and manifests
+        if draw.random() < 0.5:  # deletion vectors in files, many checkpoints and manifests
             patch.setattr(vectors, "INLINE_BYTES_MAX", 10)
             patch.setattr(places, "CHECKPOINT_COMMITS", 4)
             patch.setattr(tree, "FILES_MAX", {0: 6, 1: 3})
@@ -115,7 +115,7 @@ class History:
     def step(self) -> None:
         """Change the table at random."""
         table, draw = self.table, self.draw
-        ids, some = draw.sample(range(KEYS), 12), draw.randrange(KEYS)
+        ids, number = draw.sample(range(KEYS), 12), draw.randrange(KEYS)
         present = set(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
         absent = [n for n in range(KEYS, KEYS + 40) if n not in present][:7]
         added = [name for name in table.schema.names if name.startswith("n")]
@@ -124,12 +124,12 @@ class History:
             "insert": (2, lambda: table.insert(self.rows(absent))),
             "bulk insert": (1, lambda: table.bulk_insert(self.rows(absent))),
             "delete": (4, lambda: table.delete(self.rows(ids[:5]).select(["id", "city"]))),
-            "delete where": (1, lambda: table.delete_where(f"id = {some} or ts < 2")),
-            "update where": (3, lambda: table.update_where({"ts": "ts + 1"}, f"id < {some}")),
+            "delete where": (1, lambda: table.delete_where(f"id = {number} or ts < 2")),
+            "update where": (3, lambda: table.update_where({"ts": "ts + 1"}, f"id < {number}")),
             "merge": (2, lambda: self._merge(ids)),
             "overwrite": (1, lambda: table.insert_overwrite(self.rows(ids[:3]))),
             "overwrite all": (0.3, lambda: table.insert_overwrite_table(self.rows(ids))),
-            "delete partition": (0.5, lambda: self._delete_partition(some)),
+            "delete partition": (0.5, lambda: self._delete_partition(number)),
             "compact": (2, table.compact),
             "compact logs": (2, lambda: compact_logs(table)),
             "cluster": (1, lambda: table.cluster("ts")),
@@ -151,9 +151,9 @@ class History:
         merge = self.table.merge(source).when_matched("source.id % 2 = 0").delete()
         merge.when_matched().update("*").when_not_matched().insert("*").execute()
 
-    def _delete_partition(self, some: int) -> None:
+    def _delete_partition(self, number: int) -> None:
         if self.is_partitioned:
-            self.table.delete_partition({"city": PARTITION_VALUES[some % len(PARTITION_VALUES)]})
+            self.table.delete_partition({"city": PARTITION_VALUES[number % len(PARTITION_VALUES)]})
 
     def _restore(self) -> None:
         newest = self.table.snapshot()
@@ -170,11 +170,11 @@ def _values(kind: str) -> list[Any]:
 
 
 def assert_same_rows(history: History, duckdb: DeltaEngine | None) -> None:
-    """Assert that readers of all formats find the newest rows."""
+    """Assert that readers of all formats return the newest rows."""
     table, path = history.table, history.path
     rows = table.scan().to_arrow()
     expected = bag(rows)
-    seen = [
+    results = [
         ("our reader of Delta", delta_tables.delta_rows(table.storage, table.schema)),
         ("our reader of Iceberg", iceberg_tables.iceberg_rows(table.storage, table.schema)),
         *delta_tables.others_rows(path, table.schema),
@@ -182,8 +182,8 @@ def assert_same_rows(history: History, duckdb: DeltaEngine | None) -> None:
     ]
     if duckdb is not None:
         found = delta_tables.as_declared(duckdb.rows(path), table.schema)
-        seen.append(("DuckDB", found))
-    for name, found in seen:
+        results.append(("DuckDB", found))
+    for name, found in results:
         assert bag(found) == expected, name
         count(f"states of other formats read by {name}")
     schema = pa.schema([table.schema.field(name) for name in SHARED])
@@ -196,7 +196,7 @@ def assert_same_rows(history: History, duckdb: DeltaEngine | None) -> None:
 
 
 def assert_predicates_prune(table: Table, path: Any, draw: random.Random) -> None:
-    """Assert that readers find the rows of a key and of a range, and count the files they read."""
+    """Assert that readers return the rows of a key and of a range. Count the files they read."""
     from pyiceberg.expressions import EqualTo, GreaterThanOrEqual
 
     rows = table.scan(columns=["id", "ts"]).to_arrow()
@@ -204,25 +204,25 @@ def assert_predicates_prune(table: Table, path: Any, draw: random.Random) -> Non
         return
     row = rows.slice(draw.randrange(len(rows)), 1).to_pylist()[0]
     static = pyiceberg_table.StaticTable.from_metadata(str(path))
-    other, all_files = deltalake.DeltaTable(str(path)), len(list(static.scan().plan_files()))
-    actions = pa.table(other.get_add_actions(flatten=True))
+    delta, all_files = deltalake.DeltaTable(str(path)), len(list(static.scan().plan_files()))
+    actions = pa.table(delta.get_add_actions(flatten=True))
     for column, test, word in (("id", EqualTo, "="), ("ts", GreaterThanOrEqual, ">=")):
         value, ids = row[column], rows["id"].to_numpy()
-        of_column = rows[column].to_numpy()
-        wanted = of_column == value if word == "=" else of_column >= value
-        expected = sorted(ids[wanted].tolist())
+        values = rows[column].to_numpy()
+        is_match = values == value if word == "=" else values >= value
+        expected = sorted(ids[is_match].tolist())
         where = f"{column} {word} {value}"
         scan = static.scan(test(column, value), selected_fields=("id",))
         lazy = polars.scan_delta(str(path)).filter(polars.sql_expr(where)).select("id")
         query = (
-            deltalake.QueryBuilder().register("t", other).execute(f"select id from t where {where}")
+            deltalake.QueryBuilder().register("t", delta).execute(f"select id from t where {where}")
         )
-        for found in (
+        for ids_found in (
             scan.to_arrow()["id"],
             lazy.collect()["id"].to_arrow(),
             pa.table(query)["id"],
         ):
-            assert sorted(found.to_pylist()) == expected, where
+            assert sorted(ids_found.to_pylist()) == expected, where
         highs = actions[f"max.{column}"].to_numpy()
         lows = actions[f"min.{column}"].to_numpy()
         inside = highs >= value if word == ">=" else (lows <= value) & (highs >= value)
@@ -232,19 +232,21 @@ def assert_predicates_prune(table: Table, path: Any, draw: random.Random) -> Non
 
 
 def assert_every_version_is_read(history: History) -> None:
-    """Assert that readers find the rows of each version that can be read."""
+    """Assert that readers return the rows of each version that can be read."""
     table, newest = history.table, history.table.snapshot()
     begin = max(newest.definition.begin_of_format(name) for name in FORMATS[1:])
     for seq in range(max(newest.retention.horizon, begin, 1), newest.seq + 1):
         old = table.scan(as_of=seq).to_arrow()
-        for others in (delta_tables.others_rows, iceberg_tables.others_rows):
-            for name, found in others(history.path, old.schema, seq):
-                assert bag(found) == bag(old), (name, seq)
+        for rows_by_reader in (delta_tables.others_rows, iceberg_tables.others_rows):
+            for name, rows_found in rows_by_reader(history.path, old.schema, seq):
+                assert bag(rows_found) == bag(old), (name, seq)
                 count(f"versions read by {name}")
 
 
 @pytest.mark.parametrize("number", range(HISTORIES))
-def test_all_readers_see_each_state_of_a_random_history(duckdb, tmp_path, number, monkeypatch):
+def test_all_readers_return_the_rows_of_each_state_of_a_random_history(
+    duckdb, tmp_path, number, monkeypatch
+):
     history = History(tmp_path, number, monkeypatch)
     try:
         assert_same_rows(history, duckdb)

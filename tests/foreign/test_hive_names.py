@@ -1,4 +1,4 @@
-"""Hudi's engine reads tables by the names under which we entered them in a Hive metastore."""
+"""Hudi's engine reads tables by the names with which mdt registered them in a Hive metastore."""
 
 import datetime
 import subprocess
@@ -27,8 +27,8 @@ ROWS = pa.table(
 COLUMNS = ["id", "city", "fare", "at", "nested", "note"]
 
 
-def changed(path, kind, by, version):
-    """Return a table with replaced rows, deleted rows, and a column and a partition of later."""
+def states_of_table(path, kind, by, version):
+    """Yield a new table, and again after an update, a delete, a new column and a new partition."""
     table = mdt.create(path, ROWS.schema, ["id"], partition_by=by, table_type=kind, version=version)
     table.upsert(ROWS)
     yield table
@@ -40,7 +40,7 @@ def changed(path, kind, by, version):
     yield table
 
 
-def test_hudi_reads_tables_by_their_names(tmp_path):
+def test_hudi_reads_registered_tables_by_their_names(tmp_path):
     script = command("rows_by_name.py")
     tables = {}
     with metastore(tmp_path) as address:
@@ -48,7 +48,7 @@ def test_hudi_reads_tables_by_their_names(tmp_path):
             for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
                 for by in ([], ["city"]):
                     name = f"{kind[0]}{version}{'p' * len(by)}".lower()
-                    for table in changed(tmp_path / f"table_{name}", kind, by, version):
+                    for table in states_of_table(tmp_path / f"table_{name}", kind, by, version):
                         mdt.register(table, HiveMetastore(address), f"default.{name}")
                     tables[name] = table
         base_files = [f"{name}_ro" for name, table in tables.items() if table.definition.is_mor]
@@ -56,19 +56,19 @@ def test_hudi_reads_tables_by_their_names(tmp_path):
         ran = subprocess.run(call, env=environment(), capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr[-4000:]
     for name, table in tables.items():
-        assert bag(read(tmp_path / name)) == bag(shown(table.scan())), name
+        assert bag(hudi_rows(tmp_path / name)) == bag(our_rows(table.scan())), name
     for name in base_files:
         scan = tables[name.removesuffix("_ro")].scan(query_type="read_optimized")
-        assert bag(read(tmp_path / name)) == bag(shown(scan)), name
+        assert bag(hudi_rows(tmp_path / name)) == bag(our_rows(scan)), name
 
 
-def read(path):
-    return pq.read_table(path).select(COLUMNS).cast(shown_schema())
+def hudi_rows(path):
+    return pq.read_table(path).select(COLUMNS).cast(common_schema())
 
 
-def shown(scan):
-    return scan.to_arrow().select(COLUMNS).cast(shown_schema())
+def our_rows(scan):
+    return scan.to_arrow().select(COLUMNS).cast(common_schema())
 
 
-def shown_schema():
+def common_schema():
     return pa.schema([*ROWS.schema, pa.field("note", pa.string())])

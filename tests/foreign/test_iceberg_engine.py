@@ -1,4 +1,4 @@
-"""Iceberg on Spark reads each state of random histories, and its maintenance costs us no file."""
+"""Iceberg on Spark reads each state of random histories, and cannot delete our files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Lake:
 
     def rows(self, name, schema, where="true", seq=None):
         version = "" if seq is None else f"version as of {seq}"
-        found = self.engine.result(f"select * from {name} {version} where {where}")
-        return bag(as_declared(found, schema))
+        result = self.engine.result(f"select * from {name} {version} where {where}")
+        return bag(as_declared(result, schema))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ FILTERS = ("id < 20", "city = 'x'", "city is null", "fare > 7.5", "ts >= 3 and i
 
 @pytest.mark.parametrize("number", range(HISTORIES))
 @pytest.mark.parametrize("kind", [MOR, COW])
-def test_each_state_of_a_random_history_is_read(lake, kind, number, monkeypatch):
+def test_iceberg_reads_each_state_of_a_random_history(lake, kind, number, monkeypatch):
     if number % 2:
         monkeypatch.setattr(tree, "FILES_MAX", {0: 3, 1: 2})
     draw, done = random.Random(f"{kind} {number}"), []
@@ -94,47 +94,49 @@ COMMITTED = (
 )
 
 
-def attacked(lake, kind, *, is_partitioned=False):
+def table_to_attack(lake, kind, *, is_partitioned=False):
     table, name = lake.table(kind, BOTH, is_partitioned=is_partitioned)
     for ts in range(1, 5):
         table.upsert(rows(range(ts, 40, ts), ts))
     return table, name, {(info.path, info.size) for info in table.storage.list("")}
 
 
-def assert_goes_on(lake, table, name, before):
+def assert_usable_with_all_files(lake, table, name, before):
     table.upsert(rows([1], 9))
     assert lake.rows(name, SCHEMA) == bag(table.scan().to_arrow())
     for seq in range(1, table.snapshot().seq + 1):
         assert lake.rows(name, SCHEMA, seq=seq) == bag(table.scan(as_of=seq).to_arrow())
-    kept = {(info.path, info.size) for info in table.storage.list("")}
+    files = {(info.path, info.size) for info in table.storage.list("")}
     pointer = {"metadata/version-hint.text", "metadata/.version-hint.text.crc"}
-    assert {path for path, _ in before - kept} <= pointer | {".hoodie/.mdt/hint"}
+    assert {path for path, _ in before - files} <= pointer | {".hoodie/.mdt/hint"}
 
 
 @pytest.mark.parametrize("kind", [MOR, COW])
 @pytest.mark.parametrize("attack", REFUSED)
-def test_maintenance_that_deletes_files_is_refused(lake, kind, attack):
-    table, name, before = attacked(lake, kind)
+def test_iceberg_refuses_maintenance_that_deletes_our_files(lake, kind, attack):
+    table, name, before = table_to_attack(lake, kind)
     with pytest.raises(Refused, match=r"GC is disabled|gc\.enabled"):
         lake.engine.run(attack.format(t=name))
     assert {(info.path, info.size) for info in table.storage.list("")} == before
-    assert_goes_on(lake, table, name, before)
+    assert_usable_with_all_files(lake, table, name, before)
     assert table.check().ok
 
 
 @pytest.mark.parametrize("kind", [MOR, COW])
 @pytest.mark.parametrize("attack", COMMITTED)
-def test_a_commit_is_refused_by_our_next_write_and_repaired(lake, kind, attack, monkeypatch):
+def test_our_next_write_refuses_an_iceberg_commit_until_a_repair_removes_it(
+    lake, kind, attack, monkeypatch
+):
     monkeypatch.setattr(tree, "FILES_MAX", {0: 2, 1: 2})  # so that there are manifests to join
-    table, name, before = attacked(lake, kind, is_partitioned="manifests" in attack)
+    table, name, before = table_to_attack(lake, kind, is_partitioned="manifests" in attack)
     lake.engine.run(attack.format(t=name))
     if table.storage.size("metadata/v5.metadata.json") is None:
-        assert "position_delete" in attack, "it has nothing to rewrite"
+        assert "position_delete" in attack, "Iceberg has committed nothing"
     else:
         with pytest.raises(Unsupported, match="another writer.* has written metadata/v5"):
             table.upsert(rows([1], 8))
         table.repair()
-    assert_goes_on(lake, table, name, before)
-    left = {problem.path for problem in table.check().problems}
-    theirs = {info.path for info in table.storage.list("data")}
-    assert left <= theirs, "data files of Spark"
+    assert_usable_with_all_files(lake, table, name, before)
+    unexpected_files = {problem.path for problem in table.check().problems}
+    data_files = {info.path for info in table.storage.list("data")}
+    assert unexpected_files <= data_files, "the check may report data files of Spark only"

@@ -1,5 +1,5 @@
 """Hudi reads a table of version 9 incrementally and as of each instant, while three writers of ours
-commit at the same time: no change is missing, and none comes twice.
+commit at the same time. It must read each change exactly once.
 
 MDT_HUDI_INCREMENTAL is the number of writes of each writer, by default 20.
 """
@@ -28,7 +28,7 @@ from mdt.testing.slow import SlowStorage
 
 WRITES = int(os.environ.get("MDT_HUDI_INCREMENTAL", "20"))
 DELAYS_SECONDS = (0.005, 0.02, 0.06)
-"""Time that each request of a writer takes. The slowest commits often complete after later ones."""
+"""Time of each storage request, by writer. Slow commits often complete after later ones."""
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 CITIES = ("oslo", "paris", "rome", "bergen")
 KEYS = 10
@@ -41,8 +41,8 @@ class Write:
     """A commit of ours.
 
     Attributes:
-        instant: Its instant.
-        values: Key -> its value, or None if the row is deleted.
+        instant: Instant of the commit.
+        values: Key -> new value, or None if the row is deleted.
     """
 
     instant: str
@@ -53,8 +53,8 @@ class Writer(threading.Thread):
     """Writes in a thread.
 
     Attributes:
-        writes: Seq -> the write that was committed.
-        error: The error that has ended the thread.
+        writes: Seq of the log -> committed write.
+        error: The error that ended the thread.
     """
 
     def __init__(self, path: Path, number: int) -> None:
@@ -90,7 +90,7 @@ class Writer(threading.Thread):
 
 
 def completions(path: Path) -> dict[str, str]:
-    """Return the instants of completed commits, and the times of their completion."""
+    """Return the instants of completed commits with their completion times."""
     times = [file.name.partition(".")[0] for file in (path / ".hoodie/timeline").glob("[0-9]*_*.*")]
     return dict(time.split("_") for time in times)
 
@@ -128,19 +128,19 @@ def test_incremental_queries_miss_no_commit_of_concurrent_writers(tmp_path, kind
         writers = [Writer(path, number) for number in range(len(DELAYS_SECONDS))]
         for writer in writers:
             writer.start()
-        increments = follow(hudi, path, writers)
+        increments = read_increments(hudi, path, writers)
         for writer in writers:
             if writer.error is not None:
                 raise writer.error
         by_seq = dict(sorted(item for writer in writers for item in writer.writes.items()))
         writes = [*first, *by_seq.values()]
-        compare_increments(path, increments, writes)
-        compare_past_states(hudi, path, writes)
+        require_increments(path, increments, writes)
+        require_past_states(hudi, path, writes)
 
 
 def insert_cities(table: mdt.Table) -> list[Write]:
-    """Insert the rows of each city into a file group, which concurrent writers can change side by
-    side.
+    """Insert the rows of each city into a file group of its own, so that concurrent writers can
+    change different cities.
     """
     writes = []
     for city in CITIES:
@@ -150,7 +150,7 @@ def insert_cities(table: mdt.Table) -> list[Write]:
     return writes
 
 
-def follow(
+def read_increments(
     hudi: HudiSession, path: Path, writers: list[Writer]
 ) -> dict[tuple[str, str], list[tuple[str, ...]]]:
     """Read incrementally until all writers have ended. Return the rows of each range."""
@@ -166,7 +166,7 @@ def follow(
     return increments
 
 
-def compare_increments(
+def require_increments(
     path: Path, increments: dict[tuple[str, str], list[tuple[str, ...]]], writes: list[Write]
 ) -> None:
     """Assert that each range has the last values of the rows that its writes changed.
@@ -176,7 +176,7 @@ def compare_increments(
     """
     ends = completions(path)
     times = [ends[write.instant] for write in writes]
-    assert times == sorted(times), "completions have the order of the log"
+    assert times == sorted(times), "completion times must have the order of the log"
     for (since, until), rows in increments.items():
         last: dict[str, tuple[str, int | None]] = {}
         for write, time in zip(writes, times, strict=True):
@@ -193,11 +193,11 @@ def compare_increments(
     assert overlapping
 
 
-def compare_past_states(hudi: HudiSession, path: Path, writes: list[Write]) -> None:
+def require_past_states(hudi: HudiSession, path: Path, writes: list[Write]) -> None:
     """Compare the rows of Hudi and of ours as of each instant with those of the writes.
 
-    Hudi's state has what was requested until then. Ours has also what was committed before the last
-    of those, though it was requested later.
+    Hudi's state has the writes that were requested until the instant. Ours also has the writes that
+    were requested later, but completed before the last of these writes.
 
     Args:
         writes: All writes, in the order of the log.
@@ -220,12 +220,12 @@ def compare_past_states(hudi: HudiSession, path: Path, writes: list[Write]) -> N
 def values_in(rows: pa.Table) -> dict[str, int]:
     """Return the value of each key."""
     values = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
-    assert len(values) == len(rows), "a key is live twice"
+    assert len(values) == len(rows), "a key has several rows"
     return values
 
 
 def last_values(writes: list[Write]) -> dict[str, int | None]:
-    """Return the value of each key that is live after some writes."""
+    """Return the value of each key that has a row after all of these writes."""
     values: dict[str, int | None] = {}
     for write in writes:
         values |= write.values

@@ -1,5 +1,5 @@
-"""Hudi and mdt write to tables with one key column and several partition columns in turns. Hudi then
-writes record keys such as ``id:k007`` by default.
+"""Hudi and mdt write in turns to tables with one key column and several partition columns. By
+default, Hudi writes record keys such as ``id:k007`` to such tables.
 """
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ PARTITIONED = CHOSEN | {"hoodie.datasource.write.partitionpath.field": "city,v"}
 BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"}
 KEYGEN = "hoodie.write.complex.keygen"
 VALUES = {f"{KEYGEN}.new.encoding": "true", f"{KEYGEN}.validation.enable": "false"}
-"""Options of Hudi for record keys that are values, which it has no longer in version 9."""
+"""Options of Hudi for record keys without column names. Version 9 does not support them."""
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
     ],
 )
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_no_key_is_written_twice(kind, version, options, key_index, begin, is_adopted, tmp_path):
+def test_hudi_and_mdt_encode_record_keys_alike_and_write_none_twice(
+    kind, version, options, key_index, begin, is_adopted, tmp_path
+):
     with HudiSession(tmp_path / "session") as hudi:
         made, path = tmp_path / "made", tmp_path / "t"
         if is_adopted:

@@ -1,4 +1,4 @@
-"""Times without a time zone, which Hudi stores as local timestamps: we write them as it does."""
+"""Hudi and mdt read and write times without a time zone, which both store as local timestamps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATISTICS = {
 @pytest.mark.parametrize("options", [{}, STATISTICS], ids=["plain", "statistics"])
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_reads_and_writes_our_local_times(kind, version, options, tmp_path):
+def test_hudi_and_mdt_read_and_write_local_timestamps_in_turns(kind, version, options, tmp_path):
     with HudiSession(tmp_path / "session") as hudi:
         path = tmp_path / "t"
         hudi.create(path, version, kind, options)
@@ -32,30 +32,30 @@ def test_hudi_reads_and_writes_our_local_times(kind, version, options, tmp_path)
         hudi.call(path, "upsert", list(range(30)), 10)
         hudi.call(path, "upsert", list(range(0, 30, 4)), 20, 7)
         ours = mdt.adopt(path)
-        same_rows(hudi, path, ours)
+        require_same_rows(hudi, path, ours)
         ours.upsert(ours.scan("v < 12").to_arrow())
         ours.update_where({"at": "timestamp '2024-05-06 07:08:09'"}, "v = 13")
-        same_rows(hudi, path, ours)
+        require_same_rows(hudi, path, ours)
         hudi.call(path, "upsert", list(range(10, 40)), 30, 3)
-        same_rows(hudi, path, ours)
+        require_same_rows(hudi, path, ours)
         ours.delete_where("v = 3")
         if kind == "MERGE_ON_READ":
             ours.compact()
         hudi.call(path, "set_column", "later", f"if(n < 0, null, {LOCAL})")
         hudi.call(path, "upsert", list(range(38, 45)), 40, 9)
         ours.upsert(ours.scan("later is null").to_arrow())
-        same_rows(hudi, path, ours)
+        require_same_rows(hudi, path, ours)
         if options:
-            # Hudi chooses files by the statistics that our commits keep
+            # Hudi skips files with the statistics that our commits store
             query = "at >= timestamp_ntz'2024-05-06 07:08:09'"
-            found = json.loads(hudi.call(path, "query", query, **options, **SKIPPING))
-            assert len(found["keys"]) == ours.scan("at >= timestamp '2024-05-06 07:08:09'").count()
+            answer = json.loads(hudi.call(path, "query", query, **options, **SKIPPING))
+            assert len(answer["keys"]) == ours.scan("at >= timestamp '2024-05-06 07:08:09'").count()
 
 
-def same_rows(hudi, path, ours):
+def require_same_rows(hudi, path, ours):
     theirs = hudi.rows(path)
     names = [name for name in theirs.column_names if not name.startswith("_hoodie_")]
-    found = ours.scan(columns=names).to_arrow()
-    assert bag(theirs.select(names)) == bag(found)
+    our_rows = ours.scan(columns=names).to_arrow()
+    assert bag(theirs.select(names)) == bag(our_rows)
     report = ours.check()
     assert report.ok, str(report)

@@ -1,5 +1,5 @@
-"""Hudi reads by the metadata table that our commits keep in random histories, and its writers go on
-from it.
+"""Hudi reads with the metadata table that our commits update in random histories. Hudi's writers
+then update it, too.
 
 MDT_HUDI_METADATA_HISTORIES is the number of histories, by default 4. Eight have each version and
 type, with and without partitions. A longer campaign has 40.
@@ -39,14 +39,14 @@ from mdt.stores.storage import LocalStorage
 
 HISTORIES = int(os.environ.get("MDT_HUDI_METADATA_HISTORIES", "4"))
 PHASES = (10, 4, 2, 4, 2)
-"""Steps of mdt and of Hudi in turns."""
+"""Numbers of steps: first of mdt, then of Hudi, and so on in turns."""
 COMPARED_EVERY = 3
 """Steps of the first phase between comparisons."""
 MARKS = ("", "é", "\ud7ff", "\x01")
-"""Beginnings of new keys, all of which Java orders like HFiles."""
+"""First characters of new keys. Java and HFiles order all of them alike."""
 READER = BY_INDEX | SKIPPING
 REFUSED_MAX = 0.5
-"""Part of the steps after the first phase that may be refused."""
+"""Share of the steps after the first phase that Hudi or mdt may refuse."""
 OUR_OPTIONS = {
     **{name: "true" for name in READER if name.startswith("hoodie.metadata")},
     "mdt.rollback.after.seconds": 1,
@@ -55,7 +55,7 @@ OUR_OPTIONS = {
 
 
 class MetadataSteps(RandomSteps):
-    """Random steps of Hudi that keep its metadata table and find rows by it."""
+    """Random steps of Hudi that update its metadata table and find rows with it."""
 
     def __init__(self, seed: int, version: int, kind: str, partition_by: list[str]) -> None:
         super().__init__(seed, version)
@@ -94,7 +94,7 @@ class MetadataSteps(RandomSteps):
 
 
 class UnsharedSteps(OurSteps):
-    """Random steps of ours, most of which a table without other writers has, too."""
+    """Random steps of ours, with overwrites and restores, which :class:`OurSteps` does not have."""
 
     def _weights(self) -> dict[OurStep, float]:
         return super()._weights() | {self._overwrite: 1, self._restore: 1}
@@ -115,7 +115,9 @@ class UnsharedSteps(OurSteps):
         return f"our overwrite by {[*map(self.key_of, changed)]}", [after]
 
     def _restore(self, rows: Rows) -> tuple[str, list[Rows]]:
-        """Return to a savepoint after an upsert and a delete. Hudi makes those of shared tables."""
+        """Return to a savepoint after an upsert and a delete. Tables with writes of Hudi get a tag
+        instead of a savepoint.
+        """
         is_shared = self._table.snapshot().is_shared
         save = self._table.tag if is_shared else self._table.savepoint
         save("saved")
@@ -128,7 +130,7 @@ class UnsharedSteps(OurSteps):
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_hudi_reads_and_writes_by_our_metadata_table(seed, tmp_path, request):
+def test_hudi_reads_and_writes_with_our_metadata_table_in_random_histories(seed, tmp_path, request):
     with (
         replayable(f"MDT_HUDI_METADATA_HISTORIES={seed + 1}", request) as done,
         HudiSession(tmp_path / "session") as hudi,
@@ -143,7 +145,7 @@ class History:
         """Create the table.
 
         Args:
-            done: Gets the names of the steps, also if a comparison fails.
+            done: List to which the names of the steps are appended, even if a comparison fails.
         """
         kinds = list(product((6, 9), (MOR, COW), (["city"], [])))
         version, kind, partition_by = kinds[(3 * seed + seed // 8) % len(kinds)]
@@ -212,11 +214,11 @@ class History:
         self._done.append(name)
         if self._ours.has_unpublished_commit():
             self._compare_with_metadata()
-            assert self._ours.settle(), "no write of Hudi is in flight"
+            assert self._ours.settle(), "Hudi has a pending write, although none is in flight"
         assert self._rows() in states
 
     def _we_die(self) -> None:
-        """Let a writer of ours die at random. Hudi goes on from what it leaves."""
+        """Let a writer of ours crash at random. Hudi's next step starts from this state."""
         try:
             name, _ = self._ours.carry_out(self._ours.crash, self._rows())
         except HudiIsAtWork as error:
@@ -241,11 +243,11 @@ class History:
         return rows
 
     def _compare(self) -> None:
-        """Compare what Hudi finds with its metadata table, without it, and what we find."""
+        """Compare the rows of Hudi with its metadata table, of Hudi without it, and of mdt."""
         rows = self._compare_with_metadata()
         assert difference(rows_of(mdt.open(self._path).readable()), rows) == EQUAL
         keys = rows[RECORD_KEY].to_pylist()
-        assert len(keys) == len(set(keys)), "a key is live twice"
+        assert len(keys) == len(set(keys)), "a key has several rows"
         partitions = self._partitions()
         if not self._is_shared:
             assert partitions == {FILES, COLUMN_STATS, RECORD_INDEX}
@@ -265,33 +267,33 @@ class History:
         return set(filter(None, stored.get(PARTITIONS, "").split(",")))
 
     def _compare_filters(self, rows: pa.Table) -> None:
-        """Compare the rows that pass filters, and the file slices that are read for them."""
+        """Compare the rows that pass filters. Hudi may read only few more file slices than mdt."""
         wheres = [where for where, _ in filters(rows.drop_columns(list(META_FIELDS)))]
         wheres = self._draw.sample(wheres, 4) + [*self._narrow(rows)]
         for where, slices in compare_filters(self._hudi, self._path, wheres).items():
             if not self._is_shared and "id " not in where and "city " not in where:
-                most = our_slices(self._path, where) + self._outdated_slices()
-                assert slices <= most, where
+                slices_max = our_slices(self._path, where) + self._outdated_slices()
+                assert slices <= slices_max, where
             count("filters by Hudi's column statistics")
 
     def _outdated_slices(self) -> int:
-        """Return the number of file slices with a file without live rows. Only mdt skips such a
-        file, whose statistics are those of its deleted rows.
+        """Return the number of file slices with a file whose rows are all deleted. Only mdt skips
+        such a file, because its statistics are those of the deleted rows.
         """
         snapshot = mdt.open(self._path).snapshot()
-        is_dead = (snapshot.rows > 0) & (snapshot.rows == snapshot.dead_rows)
-        outdated = np.flatnonzero(snapshot.live & is_dead)
+        is_deleted = (snapshot.rows > 0) & (snapshot.rows == snapshot.dead_rows)
+        outdated = np.flatnonzero(snapshot.live & is_deleted)
         return len(snapshot.files.take(["file_id"], outdated)["file_id"].unique())
 
     def _narrow(self, rows: pa.Table) -> Iterator[str]:
-        """Yield filters that few files have rows for."""
+        """Yield filters that match rows of a few files only."""
         values = sorted(rows["v"].drop_null().to_pylist())
         if values:
             yield f"v = {self._draw.choice(values)}"
             yield f"v > {values[-1]} or ts = {self._draw.choice(rows['ts'].to_pylist())}"
 
     def _compare_locations(self, rows: pa.Table) -> None:
-        """Compare the entries of the record index with the rows."""
+        """Assert that the record index has exactly the keys of the rows, and their locations."""
         indexes = load_key_indexes(LocalStorage(self._path))
         assert indexes is not None
         entries = {entry["key"]: entry for entry in indexes.records(RECORD_INDEX).to_pylist()}

@@ -1,4 +1,4 @@
-"""The script for engines that cannot be run here finds answers that differ from ours."""
+"""The script for engines that cannot be run here reports answers that differ from ours."""
 
 import sys
 
@@ -16,7 +16,7 @@ print(f'"{len(values)}","{pc.sum(values).as_py()}"')
 
 
 @pytest.mark.nightly
-def test_answers_of_an_engine_are_compared(tmp_path, capsys):
+def test_script_compares_the_answers_of_an_engine_with_ours(tmp_path, capsys):
     assert other_engines.main(["make", str(tmp_path)]) == 0
     engine = tmp_path / "engine.py"
     for text, code, verdict in ((RIGHT, 0, "equal"), ("print('1,2')", 1, "DIFFERS: [1, 2], not")):
@@ -24,5 +24,5 @@ def test_answers_of_an_engine_are_compared(tmp_path, capsys):
         command = f"{sys.executable} {engine} {tmp_path}"
         assert other_engines.main(["check", str(tmp_path), "--command", command]) == code
         lines = capsys.readouterr().out.splitlines()
-        found = [line for line in lines if not line.startswith("made")]
-        assert len(found) == 16 and all(verdict in line for line in found)
+        verdicts = [line for line in lines if not line.startswith("made")]
+        assert len(verdicts) == 16 and all(verdict in line for line in verdicts)

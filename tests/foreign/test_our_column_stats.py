@@ -1,4 +1,4 @@
-"""Hudi skips files by the column statistics that our commits keep in its metadata table."""
+"""Hudi skips files with the column statistics that our commits write to its metadata table."""
 
 from __future__ import annotations
 
@@ -98,21 +98,21 @@ FILTERS = (
 
 
 BINARY = ("b = X'0C0C'", "b > X'70'")
-"""Filters of binary columns. Hudi 1.2 fails on their bounds in version 9, also on its own. By
-default it then reads all files.
+"""Filters of binary columns. Hudi 1.2 fails on their bounds in version 9, also on bounds that it
+has written. By default it then reads all files.
 """
 TEXTS = ("nan", "(tags", "cast", "ms", "s ", "id", "_hoodie")
 OURS = tuple(where for where in FILTERS if not any(text in where for text in TEXTS))
-"""Filters whose file slices are compared with ours. Lower bounds of texts are a single character,
-and Hudi does not use bounds of timestamps in milliseconds.
+"""Filters for which the number of file slices is compared with ours. Excluded are texts, whose
+lower bounds are a single character, and timestamps in milliseconds, whose bounds Hudi does not use.
 """
 SOME = FILTERS[::4]
 AFTER_HUDI = tuple(where for where in SOME if " like " not in where and "nan" not in where)
-"""Filters for files of Hudi's writer. By its own statistics Hudi finds too few rows for prefixes:
-it compares the prefix with the smallest text. It also finds too few with NaN.
+"""Filters for files of Hudi's writer. With its own statistics Hudi finds too few rows for prefixes,
+because it compares the prefix with the smallest text. It also finds too few rows with NaN.
 """
 NAN_FILES = 1
-"""Files with NaN in each state. Hudi reads them always."""
+"""Number of files with NaN in each state. Hudi always reads them."""
 
 
 def row(n: int, ts: int) -> dict[str, object]:
@@ -147,8 +147,8 @@ def nans(numbers, ts: int) -> pa.Table:
 
 
 def make(path: Path, kind: str, version: int, partition_by: Sequence[str]) -> mdt.Table:
-    """Make a table whose files have neighbouring numbers. The last ones have NaN, unless that would
-    exclude the statistics of the table.
+    """Make a table. Each of its files has a range of numbers. The last files have NaN, unless NaN
+    would remove the statistics from the table.
     """
     table = mdt.create(
         path,
@@ -209,7 +209,7 @@ def our_slices(path: Path, where: str) -> int:
 
 
 def spoil(path: Path, file: Path, table: mdt.Table) -> None:
-    """Replace a log file by entries that exclude all rows from ``i = 130``."""
+    """Replace a log file by entries whose bounds exclude all rows from the filter ``i = 130``."""
     names = [
         (str(file.relative_to(path).parent).strip("."), file.name)
         for file in path.glob("**/*.*")
@@ -234,7 +234,7 @@ def spoil(path: Path, file: Path, table: mdt.Table) -> None:
     ("version", "partition_by"), [(6, ["city"]), (9, ["city"]), (9, [])], ids=str
 )
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_reads_the_same_rows_by_our_statistics(tmp_path, kind, version, partition_by):
+def test_hudi_reads_the_same_rows_with_our_statistics(tmp_path, kind, version, partition_by):
     draw = random.Random(kind)
     with HudiSession(tmp_path / "session") as hudi:
         path = tmp_path / "table"
@@ -244,22 +244,24 @@ def test_hudi_reads_the_same_rows_by_our_statistics(tmp_path, kind, version, par
         hudi.create(path, version, kind, SKIPPING | keys_of(partition_by) | more)
         counts = compare(hudi, path)
         assert counts["i = 37"] < counts["_hoodie_commit_time > '2'"]
-        skips_as_many_slices(path, counts)
-        binary_filters_find_all_rows(hudi, path, has_bounds=version == 9 and not has_partitions)
+        require_hudi_to_skip_slices(path, counts)
+        require_all_rows_of_binary_filters(
+            hudi, path, has_bounds=version == 9 and not has_partitions
+        )
         for step in range(12):
             change(table, step, draw)
             if step % 2:
                 compare(hudi, path, SOME)
-        skips_as_many_slices(path, compare(hudi, path))
-        is_used(hudi, path, table)
-        has_a_new_column(hudi, path, table)
-        goes_on(hudi, path)
+        require_hudi_to_skip_slices(path, compare(hudi, path))
+        require_use_of_statistics(hudi, path, table)
+        require_skipping_with_a_new_column(hudi, path, table)
+        write_with_hudi_and_mdt(hudi, path)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_hudi_finds_rows_beside_nan_after_its_own_writes(tmp_path):
-    """Hudi derives bounds of a partition from the files that have some: here from none of ours."""
+def test_hudi_finds_rows_in_files_with_nan_after_its_own_writes(tmp_path):
+    """Hudi derives bounds of a partition from its files with bounds. None of ours has bounds."""
     with HudiSession(tmp_path / "session") as hudi:
         path = tmp_path / "table"
         table = make(path, "COPY_ON_WRITE", 9, ["city"])
@@ -275,8 +277,8 @@ def test_hudi_finds_rows_beside_nan_after_its_own_writes(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", FORMS)
-def test_hudi_finds_rows_after_it_has_compacted_our_metadata_table(tmp_path, version):
-    """Its first write compacts, with the schema of our newest instant."""
+def test_hudi_finds_rows_after_it_compacts_our_metadata_table(tmp_path, version):
+    """Hudi's first write compacts the metadata table, with the schema of our newest instant."""
     with HudiSession(tmp_path / "session") as hudi:
         path = tmp_path / "table"
         table = make(path, "COPY_ON_WRITE", version, ["city"])
@@ -287,7 +289,7 @@ def test_hudi_finds_rows_after_it_has_compacted_our_metadata_table(tmp_path, ver
             merge(hudi, path, ts)
             assert list(path.glob(".hoodie/metadata/.hoodie/**/*.compaction.requested"))
             counts = compare(hudi, path, ["i = 33", "i = 70", "i > 100"])
-            assert max(counts.values()) < 18, "data skipping"
+            assert max(counts.values()) < 18, "Hudi reads all file slices"
 
 
 def merge(hudi: HudiSession, path: Path, ts: int) -> None:
@@ -313,9 +315,9 @@ def keys_of(partition_by: Sequence[str]) -> dict[str, str]:
     }
 
 
-def binary_filters_find_all_rows(hudi: HudiSession, path: Path, *, has_bounds: bool) -> None:
-    """With bounds of version 9, this needs Hudi's default: to read all files if it cannot use an
-    index.
+def require_all_rows_of_binary_filters(hudi: HudiSession, path: Path, *, has_bounds: bool) -> None:
+    """With bounds of version 9, Hudi must read all files if it cannot use an index. This is its
+    default.
     """
     if not has_bounds:
         compare(hudi, path, BINARY)
@@ -328,16 +330,16 @@ def binary_filters_find_all_rows(hudi: HudiSession, path: Path, *, has_bounds: b
         assert answer["keys"] == keys, where
 
 
-def skips_as_many_slices(path: Path, counts: dict[str, int]) -> None:
-    """Hudi reads the slices of our plan, and those with NaN. Positions of deleted rows let us skip
-    more of them.
-    """
+def require_hudi_to_skip_slices(path: Path, counts: dict[str, int]) -> None:
+    """Assert that Hudi reads at most as many slices as our plan and those with NaN."""
     for where in OURS:
         assert counts[where] <= our_slices(path, where) + NAN_FILES, where
 
 
-def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
-    """Spoiled entries hide a row in a new file. Hudi joins the bounds of files in older entries."""
+def require_use_of_statistics(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """Assert that wrong entries hide a row in a new file. Wrong bounds of older files have no
+    effect, because Hudi merges them with the right ones.
+    """
     table.insert(rows([130], 100))
     files = (path / FOLDER).glob(".col-stats-0000-0_*.log.*-0")
     file = max(files, key=lambda f: int(f.name.rsplit("-", 2)[1]))
@@ -352,8 +354,8 @@ def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
     assert table.check().ok
 
 
-def has_a_new_column(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
-    """Older files have nulls in a new column, and are skipped by it."""
+def require_skipping_with_a_new_column(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """Add a column. Assert that Hudi skips older files, whose values of this column are null."""
     table.alter(add={"extra": pa.int32()})
     table.upsert(rows(range(50, 60), 200, WITH_EXTRA, extra=7))
     filters = ["extra = 7", "extra is null", "extra > 7 or i = 3", "extra is not null and i > 55"]
@@ -363,15 +365,15 @@ def has_a_new_column(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
     assert table.check().ok
 
 
-def indexed(path: Path) -> set[str]:
-    """Return the columns that Hudi indexes."""
+def indexed_columns(path: Path) -> set[str]:
+    """Return the columns in Hudi's definition of the column statistics."""
     definitions = json.loads((path / DEFINITIONS).read_text())["indexDefinitions"]
     return set(definitions["column_stats"]["sourceFields"])
 
 
-def goes_on(hudi: HudiSession, path: Path) -> None:
-    """Hudi's writer keeps the partition, and then we go on."""
-    before = indexed(path)
+def write_with_hudi_and_mdt(hudi: HudiSession, path: Path) -> None:
+    """Let Hudi update the table and its column statistics, and then mdt. Compare filters."""
+    before = indexed_columns(path)
     for ts in (1000, 1001, 1002):
         hudi.call(
             path,
@@ -382,7 +384,7 @@ def goes_on(hudi: HudiSession, path: Path) -> None:
             **SKIPPING,
         )
         compare(hudi, path, [*AFTER_HUDI, f"i = {ts}", "extra = 5 and i > 1000"])
-    assert indexed(path) == before
+    assert indexed_columns(path) == before
     table = mdt.open(path)
     table.upsert(rows([5], 2000, WITH_EXTRA, extra=1))
     compare(hudi, path, AFTER_HUDI)

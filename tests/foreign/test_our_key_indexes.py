@@ -1,5 +1,5 @@
-"""Hudi finds rows by the secondary indexes and the Bloom filters that our commits keep in its
-metadata table, and its writers go on from them.
+"""Hudi finds rows with the secondary indexes and Bloom filters that our commits write to its
+metadata table, and its writers update them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mdt.stores.storage import LocalStorage
 BY_VALUE = "secondary_index_v"
 FILTERS = "bloom_filters"
 KEYS = [n for n in ALIKE if n % 5 == 0]
-"""Keys without characters that Hudi orders otherwise."""
+"""Numbers of keys without characters that Hudi and HFiles order differently."""
 BLOOM = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.index.bloom.filter.enable": "true",
@@ -80,27 +80,27 @@ def change(table: mdt.Table, turn: int, draw: random.Random) -> None:
 
 
 def compare(hudi: HudiSession, path: Path, draw: random.Random, **options: str) -> int:
-    """Compare what Hudi finds with an index and without. Return the number of filters for which it
-    reads the file slices of their rows only.
+    """Compare the rows that Hudi finds with an index and without it. Return the number of filters
+    for which it reads no other file slices than those of the matching rows.
     """
-    found = mdt.open(path).scan().to_arrow().to_pylist()
-    filters = [f"v = {row['v']}" for row in draw.sample(found, 4)]
-    filters += [f"v in ({found[0]['v']}, {found[-1]['v']})", "v = -1", "v is null"]
-    few = 0
+    our_rows = mdt.open(path).scan().to_arrow().to_pylist()
+    filters = [f"v = {row['v']}" for row in draw.sample(our_rows, 4)]
+    filters += [f"v in ({our_rows[0]['v']}, {our_rows[-1]['v']})", "v = -1", "v is null"]
+    exact = 0
     expected = json.loads(hudi.call(path, "matches", filters))
     for where, keys in zip(filters, expected, strict=True):
         answer = json.loads(hudi.call(path, "query", where, **options))
         assert answer["keys"] == keys, where
-        few += 0 < answer["files"] <= len(keys)
+        exact += 0 < answer["files"] <= len(keys)
         count("look-ups of values by Hudi", len(keys))
-    return few
+    return exact
 
 
 def merge(hudi: HudiSession, path: Path, numbers: list[int], ts: int, **options: str) -> None:
     """Let Hudi update, delete and insert rows."""
     is_whole = keys_of([]).items() <= options.items()
     update = "*" if is_whole else "id = s.id, city = t.city, ts = s.ts, v = s.v"
-    cities = ("oslo", "paris", "rome")  # in which a Bloom index looks for a key
+    cities = ("oslo", "paris", "rome")  # a Bloom index looks for a key in its partition
     values = ", ".join(f"('k{n:05}', '{cities[n % 3]}', {ts}L, {n + ts})" for n in numbers)
     hudi.call(
         path,
@@ -115,7 +115,7 @@ def merge(hudi: HudiSession, path: Path, numbers: list[int], ts: int, **options:
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @kinds
-def test_hudi_finds_values_by_our_secondary_index(kind, partition_by, tmp_path):
+def test_hudi_finds_values_with_our_secondary_index(kind, partition_by, tmp_path):
     path, draw = tmp_path / "table", random.Random(kind)
     options = {
         "hoodie.metadata.record.index.enable": "true",
@@ -125,16 +125,18 @@ def test_hudi_finds_values_by_our_secondary_index(kind, partition_by, tmp_path):
     writer = {**WRITER, "hoodie.embed.timeline.server": "true", **keys_of(partition_by)}
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(path, 9, kind, writer)
-        few = compare(hudi, path, draw, **BY_INDEX)
+        exact = compare(hudi, path, draw, **BY_INDEX)
         for turn in range(10):
             change(table, turn, draw)
-            few += compare(hudi, path, draw, **BY_INDEX)
-        assert few > 30 and table.check().ok
-        hides_a_row(hudi, path, table)
+            exact += compare(hudi, path, draw, **BY_INDEX)
+        assert exact > 30 and table.check().ok
+        require_use_of_index(hudi, path, table)
         ours = instants_of_metadata_table(path)
         for turn in range(5):
             merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **writer)
-            assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+            assert max(ours) in instants_of_metadata_table(path), (
+                "Hudi has rebuilt the metadata table"
+            )
             assert BY_VALUE in partitions(path)
             assert mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems == ()
             compare(hudi, path, draw, **BY_INDEX)
@@ -145,17 +147,17 @@ def test_hudi_finds_values_by_our_secondary_index(kind, partition_by, tmp_path):
         assert table.check().ok
 
 
-def hides_a_row(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
-    """A value that the newest log file deletes is not found."""
+def require_use_of_index(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """Assert that Hudi does not find a value whose entry the newest log file deletes."""
     table.insert(rows([80_000], 9))
     where = "v = 80009"
     folder = path / ".hoodie/metadata" / BY_VALUE
     [file] = folder.glob(f".*_0-{table.snapshot().seq}-0")
     before = file.read_bytes()
-    gone = hfile_entries.deletions(pa.array([b"80009$k80000"], pa.large_binary()))
+    deletions = hfile_entries.deletions(pa.array([b"80009$k80000"], pa.large_binary()))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     instant = table.snapshot().last_instant
-    file.write_bytes(before + table_files.group_of(BY_VALUE).log_file(gone, instant))
+    file.write_bytes(before + table_files.group_of(BY_VALUE).log_file(deletions, instant))
     assert not json.loads(hudi.call(path, "query", where, **BY_INDEX))["keys"]
     file.write_bytes(before)
     assert json.loads(hudi.call(path, "query", where, **BY_INDEX))["keys"] == ["k80000"]
@@ -164,7 +166,7 @@ def hides_a_row(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @kinds
-def test_hudis_bloom_index_finds_rows_by_our_filters(kind, partition_by, tmp_path):
+def test_hudi_bloom_index_finds_rows_with_our_bloom_filters(kind, partition_by, tmp_path):
     path, draw = tmp_path / "table", random.Random(kind)
     options = {
         "hoodie.metadata.index.bloom.filter.enable": "true",
@@ -181,9 +183,13 @@ def test_hudis_bloom_index_finds_rows_by_our_filters(kind, partition_by, tmp_pat
         for turn in range(6):
             merge(hudi, path, [*draw.sample(KEYS, 10), 90_000 + turn], 1000 + turn, **writer)
             assert FILTERS in partitions(path)
-            assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+            assert max(ours) in instants_of_metadata_table(path), (
+                "Hudi has rebuilt the metadata table"
+            )
             table.refresh()
-            found = table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
-            assert len(found) == len(set(found)), "Hudi has found all rows"
+            keys = table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
+            assert len(keys) == len(set(keys)), (
+                "Hudi has not found all rows, and has inserted some again"
+            )
             table.upsert(rows([*draw.sample(KEYS, 4), 95_000 + 5 * turn], 2000 + turn))
             assert FILTERS in partitions(path) and table.check().ok

@@ -1,4 +1,4 @@
-"""Hudi lists files by the metadata table that our commits keep, and goes on from it."""
+"""Hudi lists files with the metadata table that our commits write, and updates it."""
 
 from __future__ import annotations
 
@@ -63,31 +63,31 @@ def make(path: Path, version: int, kind: str, partition_by: list[str]) -> mdt.Ta
     draw = random.Random(kind)
     carry_out(table, draw, range(12))
     table.savepoint("kept")
-    fails(path)
+    roll_back_a_failed_write(path)
     carry_out(table, draw, range(12, 24))
     table.restore("kept")
     carry_out(table, draw, range(24, 40))
     return table
 
 
-def fails(path: Path) -> None:
+def roll_back_a_failed_write(path: Path) -> None:
     """Let a write fail before it commits, and roll it back."""
-    dies_at(path, r"\S+ \.hoodie/\.mdt/log/\S+")
+    crash_before(path, r"\S+ \.hoodie/\.mdt/log/\S+")
     assert mdt.open(path).abort().rolled_back
 
 
-def dies_at(path: Path, operation: str) -> None:
-    """Let our writer die before the first operation that matches a pattern."""
+def crash_before(path: Path, operation: str) -> None:
+    """Let a writer of ours crash before the first operation that matches a pattern."""
     scratch = path.with_name(f"{path.name}_copy")
     shutil.copytree(path, scratch)
     counted = FaultyStorage(LocalStorage(str(scratch)))
     single = {"mdt.writer.threads": 1}
     mdt.open(counted, single).upsert(rows(range(5), 11_000))
     shutil.rmtree(scratch)
-    places = [n for n, name in enumerate(counted.operations, 1) if re.fullmatch(operation, name)]
-    dying = FaultyStorage(LocalStorage(str(path)), places[0], "before")
+    numbers = [n for n, name in enumerate(counted.operations, 1) if re.fullmatch(operation, name)]
+    crashing = FaultyStorage(LocalStorage(str(path)), numbers[0], "before")
     with pytest.raises(Crash):
-        mdt.open(dying, single).upsert(rows(range(5), 11_000))
+        mdt.open(crashing, single).upsert(rows(range(5), 11_000))
 
 
 def carry_out(table: mdt.Table, draw: random.Random, steps: range) -> None:
@@ -106,13 +106,13 @@ def carry_out(table: mdt.Table, draw: random.Random, steps: range) -> None:
 
 def ids(hudi: HudiSession, path: Path, **options: str) -> list[tuple[str, int]]:
     """Return the keys and values that Hudi reads."""
-    read = hudi.rows(path, **options)
-    return sorted(zip(read["id"].to_pylist(), read["v"].to_pylist(), strict=True))
+    rows_read = hudi.rows(path, **options)
+    return sorted(zip(rows_read["id"].to_pylist(), rows_read["v"].to_pylist(), strict=True))
 
 
 def our_ids(path: Path) -> list[tuple[str, int]]:
-    read = mdt.open(path).scan().to_arrow()
-    return sorted(zip(read["id"].to_pylist(), read["v"].to_pylist(), strict=True))
+    rows_read = mdt.open(path).scan().to_arrow()
+    return sorted(zip(rows_read["id"].to_pylist(), rows_read["v"].to_pylist(), strict=True))
 
 
 def newest_log(path: Path) -> Path:
@@ -134,21 +134,21 @@ def hudi_options(partition_by: list[str]) -> dict[str, str]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_hudi_lists_files_by_our_metadata_table_and_goes_on_from_it(tmp_path, kind, version):
+def test_hudi_lists_files_with_our_metadata_table_and_updates_it(tmp_path, kind, version):
     with HudiSession(tmp_path / "session") as hudi:
         for name, partition_by in (("parts", ["city"]), ("whole", [])):
             path = tmp_path / f"{kind.lower()}_{name}"
             table = make(path, version, kind, partition_by)
             hudi.create(path, version, kind, hudi_options(partition_by))
             assert ids(hudi, path, **BY_METADATA) == ids(hudi, path) == our_ids(path)
-            is_used(hudi, path, table)
-            dies_before_it_is_published(hudi, path)
-            goes_on(hudi, path)
+            require_use_of_metadata_table(hudi, path, table)
+            require_hudi_to_roll_back_an_unpublished_commit(hudi, path)
+            write_with_hudi_and_mdt(hudi, path)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_hudi_uses_it_after_an_upgrade(tmp_path):
+def test_hudi_uses_our_metadata_table_after_an_upgrade(tmp_path):
     with HudiSession(tmp_path / "session") as hudi:
         path = tmp_path / "upgraded"
         table = make(path, 6, "MERGE_ON_READ", ["city"])
@@ -157,14 +157,14 @@ def test_hudi_uses_it_after_an_upgrade(tmp_path):
         assert ids(hudi, path, **BY_METADATA) == ids(hudi, path) == our_ids(path)
         carry_out(table, random.Random(1), range(100, 104))
         assert ids(hudi, path, **BY_METADATA) == ids(hudi, path) == our_ids(path)
-        is_used(hudi, path, table)
-        goes_on(hudi, path)
+        require_use_of_metadata_table(hudi, path, table)
+        write_with_hudi_and_mdt(hudi, path)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", [6, 9])
-def test_hudi_writes_first_into_a_table_with_an_index(tmp_path, version):
+def test_hudi_writes_the_first_rows_of_our_table_with_an_index(tmp_path, version):
     options = {"mdt.table.version": str(version), **BY_METADATA}
     with HudiSession(tmp_path / "session") as hudi:
         made, path = tmp_path / "made", tmp_path / "t"
@@ -179,8 +179,8 @@ def test_hudi_writes_first_into_a_table_with_an_index(tmp_path, version):
         assert len(our_ids(path)) == 2
 
 
-def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
-    """Rows of a partition that the newest deltacommit hides are missing in Hudi's rows."""
+def require_use_of_metadata_table(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """Assert that Hudi does not read files whose entries the newest delta commit deletes."""
     table.upsert(rows(range(60), 10_000))
     expected = ids(hudi, path, **BY_METADATA)
     file = newest_log(path)
@@ -201,16 +201,18 @@ def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
     crc = file.with_name(f".{file.name}.crc")
     crc.unlink(missing_ok=True)
     file.write_bytes(before + spoiled)
-    assert ids(hudi, path, **BY_METADATA) != expected, "Hudi lists files by the metadata table"
+    assert ids(hudi, path, **BY_METADATA) != expected, (
+        "Hudi has not listed files with the metadata table"
+    )
     assert ids(hudi, path) == expected
     file.write_bytes(before)
     assert ids(hudi, path, **BY_METADATA) == expected
 
 
-def dies_before_it_is_published(hudi: HudiSession, path: Path) -> None:
-    """Hudi rolls a commit back that is in our metadata table, and not on the timeline."""
+def require_hudi_to_roll_back_an_unpublished_commit(hudi: HudiSession, path: Path) -> None:
+    """Assert that Hudi rolls back a commit of ours that is not on the timeline."""
     before = ids(hudi, path)
-    dies_at(path, r"\S+ \.hoodie/(timeline/)?[0-9_]+\.(delta)?commit")
+    crash_before(path, r"\S+ \.hoodie/(timeline/)?[0-9_]+\.(delta)?commit")
     assert ids(hudi, path, **BY_METADATA) == ids(hudi, path) == before
     merge(hudi, path, 12_000, BY_METADATA)
     expected = ids(hudi, path)
@@ -237,8 +239,8 @@ def instants_of_metadata_table(path: Path) -> set[str]:
     return {file.name for file in files if file.name[0].isdigit()}
 
 
-def goes_on(hudi: HudiSession, path: Path) -> None:
-    """Hudi writes by our metadata table, compacts it, and then we go on."""
+def write_with_hudi_and_mdt(hudi: HudiSession, path: Path) -> None:
+    """Let Hudi update our metadata table and compact it, and then let mdt write. Compare rows."""
     small = {
         **BY_METADATA,
         "hoodie.metadata.compact.max.delta.commits": "2",
@@ -249,12 +251,14 @@ def goes_on(hudi: HudiSession, path: Path) -> None:
     ours = instants_of_metadata_table(path)
     for ts in range(20_000, 20_006):
         merge(hudi, path, ts, small)
-        assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+        assert max(ours) in instants_of_metadata_table(path), "Hudi has rebuilt the metadata table"
         expected = ids(hudi, path)
         assert ids(hudi, path, **BY_METADATA) == expected
         assert our_ids(path) == expected
     added = instants_of_metadata_table(path) - ours
-    assert any(name.endswith(".commit") for name in added), "Hudi has compacted it"
+    assert any(name.endswith(".commit") for name in added), (
+        "Hudi has not compacted the metadata table"
+    )
     table = mdt.open(path)
     table.upsert(rows(range(10, 30), 30_000))
     assert ids(hudi, path, **BY_METADATA) == ids(hudi, path) == our_ids(path)

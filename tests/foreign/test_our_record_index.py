@@ -1,5 +1,5 @@
-"""Hudi finds rows by the record index that our commits keep in its metadata table, and its writers
-go on from it.
+"""Hudi finds rows with the record index that our commits write to its metadata table, and its
+writers update it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ WRITER = {
     "hoodie.metadata.compact.max.delta.commits": "3",
 }
 MARKS = ("", "é", "\U00010000", "\U0001f600", "\uffee")
-"""Beginnings of keys. Java orders the last one after those before it, and HFiles before them."""
+"""First characters of keys. Java orders the last one after the two before it, and HFiles before
+them.
+"""
 COUNT = 400
 ALL = range(2 * COUNT)
 ALIKE = [n for n in ALL if n % len(MARKS) < len(MARKS) - 1]
-"""Numbers of keys that Java orders like HFiles. Hudi finds other keys one by one only, and its
-writers lose them: they put them into HFiles in Java's order.
+"""Numbers of keys that Java orders like HFiles. Hudi finds other keys only one by one. Its writers
+lose them, because they write them to HFiles in Java's order.
 """
 
 
@@ -108,16 +110,16 @@ def change(table: mdt.Table, step: int, numbers: Sequence[int]) -> None:
 
 
 def compare(hudi: HudiSession, path: Path, numbers: Sequence[int]) -> None:
-    """Look keys up by the index, one by one and together, and compare them with the rows."""
+    """Look keys up with the index, one by one and together, and compare them with the rows."""
     alike = [key(n) for n in numbers if n % len(MARKS) < len(MARKS) - 1]
     look_up(hudi, path, [*map(key, numbers[:4])], alike)
     live = ids(hudi, path)
     assert ids(hudi, path, **BY_INDEX) == live == our_ids(path)
-    assert len(live) == len({one for one, _ in live})
+    assert len(live) == len({record_key for record_key, _ in live})
 
 
 def look_up(hudi: HudiSession, path: Path, single: Sequence[str], together: Sequence[str]) -> None:
-    """Compare the rows of keys that Hudi finds by the index with those that it finds without.
+    """Compare the rows of keys that Hudi finds with the index and without it.
 
     Args:
         single: Keys that are looked up one by one.
@@ -132,7 +134,9 @@ def look_up(hudi: HudiSession, path: Path, single: Sequence[str], together: Sequ
         answer = json.loads(hudi.call(path, "query", where, **BY_INDEX))
         assert answer["keys"] == keys, where
         if "=" in where and keys and has_index:
-            assert answer["files"] == len(keys) == 1, "only the file slice of the key is read"
+            assert answer["files"] == len(keys) == 1, (
+                "Hudi reads other file slices than that of the key"
+            )
         count("look-ups of keys by Hudi", len(keys))
 
 
@@ -142,7 +146,7 @@ def look_up(hudi: HudiSession, path: Path, single: Sequence[str], together: Sequ
 @pytest.mark.parametrize(
     ("kind", "partition_by"), [("COPY_ON_WRITE", ["city"]), ("MERGE_ON_READ", [])]
 )
-def test_hudi_finds_keys_by_our_record_index(tmp_path, kind, partition_by, version):
+def test_hudi_finds_keys_with_our_record_index(tmp_path, kind, partition_by, version):
     draw = random.Random(version)
     with HudiSession(tmp_path / "session") as hudi:
         generator = "SimpleKeyGenerator" if partition_by else "NonpartitionedKeyGenerator"
@@ -163,31 +167,33 @@ def test_hudi_finds_keys_by_our_record_index(tmp_path, kind, partition_by, versi
                 if step % 8 == 5:
                     compare(hudi, path, draw.sample(numbers, 20))
             compare(hudi, path, draw.sample(numbers, 20))
-            is_used(hudi, path, table)
-        goes_on(hudi, path, writer, draw)
+            require_use_of_index(hudi, path, table)
+        write_with_hudi_and_mdt(hudi, path, writer, draw)
 
 
-def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
-    """A key that the newest log file deletes is not found."""
+def require_use_of_index(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """Assert that Hudi does not find a key whose entry the newest log file deletes."""
     n = 3 * COUNT
     table.insert(rows([n], 100))
     where = f"id = '{key(n)}'"
     [file] = (path / FOLDER).glob(f".record-index-0000-0_*_0-{table.snapshot().seq}-0")
     before = file.read_bytes()
-    gone = hfile_entries.deletions(pa.array([key(n).encode()], pa.large_binary()))
+    deletions = hfile_entries.deletions(pa.array([key(n).encode()], pa.large_binary()))
     group = table_files.GROUPS[RECORD_INDEX]
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    file.write_bytes(before + group.log_file(gone, table.snapshot().last_instant))
+    file.write_bytes(before + group.log_file(deletions, table.snapshot().last_instant))
     answer = json.loads(hudi.call(path, "query", where, **BY_INDEX))
-    assert not answer["keys"], "Hudi finds the key by the index"
+    assert not answer["keys"], "Hudi finds the key without the index"
     assert not table.check().ok
     file.write_bytes(before)
     compare(hudi, path, [n, 0, 1, 2])
     assert table.check().ok
 
 
-def goes_on(hudi: HudiSession, path: Path, writer: dict[str, str], draw: random.Random) -> None:
-    """Hudi's writer finds rows by our index and keeps it, and then we go on."""
+def write_with_hudi_and_mdt(
+    hudi: HudiSession, path: Path, writer: dict[str, str], draw: random.Random
+) -> None:
+    """Let Hudi's writer find rows with our index and update it, then let mdt write."""
     is_whole = "city=" not in "".join(folder.name for folder in path.iterdir())
     update = "*" if is_whole else "id = s.id, city = t.city, ts = s.ts, v = s.v"
     ours = instants_of_metadata_table(path)
@@ -202,10 +208,12 @@ def goes_on(hudi: HudiSession, path: Path, writer: dict[str, str], draw: random.
             f" when matched then update set {update} when not matched then insert *",
             **writer,
         )
-        assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+        assert max(ours) in instants_of_metadata_table(path), "Hudi has rebuilt the metadata table"
         compare(hudi, path, numbers[:20])
     added = instants_of_metadata_table(path) - ours
-    assert any(name.endswith(".commit") for name in added), "Hudi has compacted it"
+    assert any(name.endswith(".commit") for name in added), (
+        "Hudi has not compacted the metadata table"
+    )
     table = mdt.open(path)
     table.upsert(rows(ALIKE[10:30], 2000))
     table.delete(rows(ALIKE[30:40], 2000))
@@ -216,8 +224,8 @@ def goes_on(hudi: HudiSession, path: Path, writer: dict[str, str], draw: random.
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("version", [6, 9])
-def test_hudi_reads_an_index_that_is_older_than_the_timeline(tmp_path, version):
-    """Commits without new keys leave the index as it is, and the instant of its file is archived."""
+def test_hudi_reads_a_record_index_that_is_older_than_the_timeline(tmp_path, version):
+    """Commits without new keys do not change the index. The instant of its file is archived."""
     draw, path = random.Random(version), tmp_path / "table"
     writer = {
         **WRITER,
@@ -236,14 +244,14 @@ def test_hudi_reads_an_index_that_is_older_than_the_timeline(tmp_path, version):
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(path, version, "COPY_ON_WRITE", writer)
         compare(hudi, path, ALIKE[:20])
-        goes_on(hudi, path, writer, draw)
+        write_with_hudi_and_mdt(hudi, path, writer, draw)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudis_writers_find_keys_by_our_index_of_each_partition(tmp_path, kind):
-    """Hudi 1.2 finds no files by such an index, but its writers find rows."""
+def test_hudi_writers_find_keys_with_our_record_index_of_each_partition(tmp_path, kind):
+    """Queries of Hudi 1.2 do not skip files with such an index. Its writers find rows with it."""
     draw, path = random.Random(kind), tmp_path / "table"
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(tmp_path / "made", 9, kind, BY_PARTITION)
@@ -265,12 +273,12 @@ def test_hudis_writers_find_keys_by_our_index_of_each_partition(tmp_path, kind):
             },
         )
 
-        def put(city: str, numbers: Sequence[int], ts: int) -> None:
+        def upsert_rows(city: str, numbers: Sequence[int], ts: int) -> None:
             chosen = made.take(list(numbers)).to_pylist()
             table.upsert([{**row, "city": city, "ts": ts, "v": ts} for row in chosen])
 
-        for city in CITIES:  # keys that are live in both
-            put(city, range(50), 100)
+        for city in CITIES:  # keys with rows in both partitions
+            upsert_rows(city, range(50), 100)
         hudi.create(path, 9, kind, BY_PARTITION)
         for turn in range(12):
             numbers, city = draw.sample(range(60), 12), draw.choice([*CITIES, f"n{turn}"])
@@ -282,7 +290,7 @@ def test_hudis_writers_find_keys_by_our_index_of_each_partition(tmp_path, kind):
                 case 5:
                     table.cluster(["v"])
                 case _:
-                    put(city, numbers, 200 + turn)
+                    upsert_rows(city, numbers, 200 + turn)
             assert ids(hudi, path) == our_ids(path)
         for turn in range(8):
             ours = instants_of_metadata_table(path)
@@ -293,12 +301,16 @@ def test_hudis_writers_find_keys_by_our_index_of_each_partition(tmp_path, kind):
                 hudi.call(path, "delete", numbers, 10**6)
             else:
                 hudi.call(path, "upsert", numbers, 2000 + turn)
-            assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+            assert max(ours) in instants_of_metadata_table(path), (
+                "Hudi has rebuilt the metadata table"
+            )
             assert RECORD_INDEX in partitions(path)
             assert mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems == ()
             table.refresh()
             keys = table.scan(columns=["id", "city"]).to_arrow().to_pylist()
-            assert len(keys) == len({tuple(one.values()) for one in keys}), "Hudi finds all rows"
-            put(draw.choice([*CITIES, f"m{turn}"]), draw.sample(range(60), 6), 3000 + turn)
+            assert len(keys) == len({tuple(row_key.values()) for row_key in keys}), (
+                "Hudi has not found all rows, and has inserted some again"
+            )
+            upsert_rows(draw.choice([*CITIES, f"m{turn}"]), draw.sample(range(60), 6), 3000 + turn)
             assert RECORD_INDEX in partitions(path)
             assert ids(hudi, path) == our_ids(path) and table.check().ok

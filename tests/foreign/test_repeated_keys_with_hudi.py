@@ -1,4 +1,4 @@
-"""Hudi's inserts repeat keys, in one base file and in several. Hudi reads the rows that mdt reads
+"""Inserts of Hudi repeat keys, in one base file or in several. Hudi and mdt read the same rows
 after writes of both.
 """
 
@@ -34,7 +34,9 @@ def compare(hudi: HudiSession, path: Path, table: mdt.Table) -> list[tuple[objec
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("options", [{}, SPREAD], ids=["one-file", "files"])
-def test_hudi_reads_our_rows_where_its_inserts_repeat_keys(options, kind, version, tmp_path):
+def test_hudi_and_mdt_read_the_same_rows_after_inserts_of_hudi_repeat_keys(
+    options, kind, version, tmp_path
+):
     path = tmp_path / "table"
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(path, version, kind, {"hoodie.metadata.enable": "false"})
@@ -47,10 +49,10 @@ def test_hudi_reads_our_rows_where_its_inserts_repeat_keys(options, kind, versio
         table.upsert([{**by_key[f"k{n:03}"], "ts": 100, "v": 100 + n} for n in (0, 1, 2)])
         compare(hudi, path, table)
         table.delete([{n: by_key[key][n] for n in ("id", "city")} for key in ("k000", "k003")])
-        left = compare(hudi, path, table)
+        remaining = compare(hudi, path, table)
         if kind == "COPY_ON_WRITE" or options:
-            assert not any(row[0] in ("k000", "k003") for row in left)
-            assert sum(row[0] == "k001" for row in left) == 1
+            assert not any(row[0] in ("k000", "k003") for row in remaining)
+            assert sum(row[0] == "k001" for row in remaining) == 1
         hudi.call(path, "upsert", [2, 4], 200)
         compare(hudi, path, table)
         hudi.call(path, "delete", [5, 1], 10**6)

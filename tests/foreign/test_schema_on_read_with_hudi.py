@@ -1,4 +1,4 @@
-"""Hudi numbers the columns of a table that we write, too: our commits keep the numbers."""
+"""Hudi numbers the columns of a table (schema on read). Commits of mdt keep these numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ OPTIONS = {
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("is_numbered", [False, True])
-def test_hudi_goes_on_with_its_numbers_of_columns(is_numbered, kind, version, tmp_path):
+def test_hudi_alters_columns_and_reads_them_by_number_after_our_commits(
+    is_numbered, kind, version, tmp_path
+):
     with HudiSession(tmp_path / "session") as hudi:
         path = tmp_path / "t"
         hudi.create(path, version, kind, OPTIONS)

@@ -1,9 +1,9 @@
-"""Indexes that Hudi made of a table that it shares with us, one of them of an expression, which we
-cannot keep: a write of ours removes the metadata table, so that Hudi finds all rows, and Hudi's next
-write makes the indexes again.
+"""Hudi makes indexes of a table that mdt writes, too. mdt cannot update the one of an expression,
+so a write of mdt removes the metadata table. Hudi then still finds all rows, and its next write
+makes the indexes again.
 
-Hudi 1.2 cannot write to a table with such an index without its timeline server, also if no other
-writer has written to it.
+Hudi 1.2 needs its timeline server to write to a table with such an index, even if it is the only
+writer.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ INDEXES = {
 VALUES = tuple(f"v = {n}" for n in (3, 8, 108, 113, 208))
 FILTERS = (*VALUES, "year(day) = 2024", "year(day) = 2031")
 FILTERS_OF = {8: VALUES, 9: FILTERS}
-"""Filters by the indexes of a table that was created in a version. Hudi 1.2 takes the years in an
-index that it defined in version 8 for dates.
+"""Table version at the creation -> filters that use the indexes. Hudi 1.2 reads the years in an
+index that was defined in version 8 as dates.
 """
 
 
@@ -51,7 +51,7 @@ def partitions(path: Path) -> set[str]:
 
 
 def compare(hudi: HudiSession, path: Path, filters: Sequence[str] = FILTERS) -> list[int]:
-    """Compare what Hudi finds with its indexes and without. Return the numbers of matches."""
+    """Compare the rows that Hudi finds with and without its indexes. Return their numbers."""
     expected = json.loads(hudi.call(path, "matches", list(filters)))
     for where, keys in zip(filters, expected, strict=True):
         assert json.loads(hudi.call(path, "query", where, **READ))["keys"] == keys, where
@@ -70,8 +70,10 @@ def create(hudi: HudiSession, path: Path, version: int, kind: str) -> None:
     assert partitions(path) >= INDEXES.keys()
 
 
-def takes_years_for_dates(hudi: HudiSession, path: Path) -> None:
-    """Hudi alone refuses filters by the index of a year, and finds no rows by the day."""
+def require_years_read_as_dates(hudi: HudiSession, path: Path) -> None:
+    """Assert that Hudi fails on filters with the index of years and finds no row for a day, even
+    before a write of mdt.
+    """
     with pytest.raises(Refused, match=r"java\.sql\.Date cannot be cast"):
         hudi.call(path, "query", "year(day) = 2024", **READ)
     day = "day = date '2024-01-09'"
@@ -83,14 +85,16 @@ def takes_years_for_dates(hudi: HudiSession, path: Path) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_finds_our_rows_and_makes_its_indexes_again(kind, version, tmp_path):
+def test_hudi_finds_all_rows_after_our_write_and_then_makes_its_indexes_again(
+    kind, version, tmp_path
+):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
         filters = FILTERS_OF[version]
         create(hudi, path, version, kind)
         compare(hudi, path, filters)
         if version == 8:
-            takes_years_for_dates(hudi, path)
+            require_years_read_as_dates(hudi, path)
         table = mdt.adopt(path)
         changed = table.scan(where="id < 'k010'").to_arrow().to_pylist()
         for row in changed:
@@ -113,7 +117,7 @@ def test_hudi_finds_our_rows_and_makes_its_indexes_again(kind, version, tmp_path
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_finds_all_rows_after_a_write_of_ours_that_changes_none(kind, tmp_path):
+def test_hudi_finds_all_rows_after_our_delete_that_matches_no_row(kind, tmp_path):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
         create(hudi, path, 9, kind)

@@ -1,5 +1,5 @@
-"""Indexes of keys and of values that Hudi made of a table that it shares with us: writes of both
-keep them, and Hudi finds rows by them.
+"""Hudi makes record indexes and secondary indexes of a table that mdt writes, too. Writes of both
+update them, and Hudi finds rows with them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ BY_PARTITION = {
     "hoodie.metadata.compact.max.delta.commits": "4",
 }
 SKIPPING = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
-"""Hudi 1.2 cannot prune by a record index of each partition: its writers find rows by it."""
+"""Hudi 1.2 cannot prune with a record index of each partition. Only its writers find rows with it.
+"""
 CITIES = "concat(element_at(array('2024-01-15', 'a_b', 'c-d_e'), cast(n % 3 as int) + 1), '{more}')"
 
 kinds = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -48,18 +49,18 @@ def compare(
     filters: Iterable[str],
     options: dict[str, str],
 ) -> int:
-    """Compare what Hudi finds with its indexes and without. Return the number of matches whose
-    file slices were the only ones that it read.
+    """Compare the rows that Hudi finds with and without its indexes. Return the number of filters
+    for which it reads no other file slices than those of the matching rows.
     """
-    filters, found = list(filters), 0
+    filters, exact = list(filters), 0
     mode = "fallback" if options is SKIPPING else "strict"
     expected = json.loads(hudi.call(path, "matches", filters))
     for where, keys in zip(filters, expected, strict=True):
         answer = json.loads(hudi.call(path, "query", where, mode, **options))
         assert answer["keys"] == keys, where
-        found += 0 < len(keys) == answer["files"]
+        exact += 0 < len(keys) == answer["files"]
         count("filters by shared indexes of Hudi", len(keys))
-    return found
+    return exact
 
 
 def change(table: mdt.Table, draw: random.Random, turn: int) -> None:
@@ -69,7 +70,7 @@ def change(table: mdt.Table, draw: random.Random, turn: int) -> None:
     chosen = [{**row, "ts": 1000 + turn, "v": 5000 + 10 * turn + n} for n, row in enumerate(chosen)]
     match turn % 5:
         case 0 | 3:
-            number = 50 + turn  # in the partition in which Hudi would put it
+            number = 50 + turn  # in the partition that Hudi would write it to
             alike = [row for row in rows.to_pylist() if int(row["id"][1:]) % 3 == number % 3]
             new = {**alike[0], "id": f"k{number:03}", "ts": 1000 + turn, "v": 7000 + turn}
             table.upsert([*chosen, new])
@@ -81,45 +82,48 @@ def change(table: mdt.Table, draw: random.Random, turn: int) -> None:
             table.cluster(["v"])
 
 
-def require_right(path: Path, wanted: str) -> None:
-    """Require a partition of the metadata table, and that it has the rows of the table."""
-    assert wanted in partitions(path)
-    found = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems
-    assert found == ()
+def require_correct_index(path: Path, partition: str) -> None:
+    """Require a partition of the metadata table, and that its entries match the rows."""
+    assert partition in partitions(path)
+    problems = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems
+    assert problems == ()
 
 
 def take_turns(
-    hudi: HudiSession, path: Path, table: mdt.Table, wanted: str, options: dict[str, str]
+    hudi: HudiSession, path: Path, table: mdt.Table, partition: str, options: dict[str, str]
 ) -> int:
-    """Let both write in turns. Return the number of look-ups that read nothing but their slices."""
-    draw, found = random.Random(str(path)), 0
+    """Let Hudi and mdt write in turns, and compare filters.
+
+    Returns the number of filters for which Hudi reads no other file slices than those of the rows.
+    """
+    draw, exact = random.Random(str(path)), 0
     for turn in range(10):
         change(table, draw, turn)
-        require_right(path, wanted)
+        require_correct_index(path, partition)
         ours = instants_of_metadata_table(path)
         rows = table.scan().to_arrow()
         rows = rows.take(draw.sample(range(len(rows)), 3)).to_pylist()
         of_values = [f"v = {row['v']}" for row in rows]
         of_keys = [f"id = '{row['id']}'" for row in rows]
-        found += compare(hudi, path, [*of_values, *of_keys, "v = -1"], options)
+        exact += compare(hudi, path, [*of_values, *of_keys, "v = -1"], options)
         numbers = draw.sample(range(60), 6)
         if turn % 4 == 3:
             hudi.call(path, "delete", numbers, 10**6)
         else:
             hudi.call(path, "upsert", numbers, 2000 + turn, 100 * turn)
-        assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
-        require_right(path, wanted)
-        found += compare(hudi, path, [*of_values, *of_keys], options)
+        assert max(ours) in instants_of_metadata_table(path), "Hudi has rebuilt the metadata table"
+        require_correct_index(path, partition)
+        exact += compare(hudi, path, [*of_values, *of_keys], options)
         table.refresh()
         assert table.check().ok
-    return found
+    return exact
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @versions
 @kinds
-def test_hudi_finds_values_by_a_secondary_index_that_both_keep(kind, version, tmp_path):
+def test_hudi_finds_values_with_a_secondary_index_that_hudi_and_mdt_update(kind, version, tmp_path):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(path, version, kind, BY_KEY)
@@ -132,7 +136,7 @@ def test_hudi_finds_values_by_a_secondary_index_that_both_keep(kind, version, tm
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @kinds
-def test_hudi_finds_keys_by_a_record_index_of_each_partition_that_both_keep(kind, tmp_path):
+def test_hudi_and_mdt_update_a_record_index_of_each_partition(kind, tmp_path):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(path, 9, kind, BY_PARTITION)
@@ -149,13 +153,13 @@ def test_hudi_finds_keys_by_a_record_index_of_each_partition_that_both_keep(kind
         take_turns(hudi, path, table, "record_index", SKIPPING)
         rows = table.scan(limit=2).to_arrow().to_pylist()
         table.upsert([{**row, "city": "new-by_us"} for row in rows])
-        require_right(path, "record_index")
+        require_correct_index(path, "record_index")
         hudi.call(path, "set_column", "city", "'new-by_us'")
         hudi.call(path, "upsert", [1, 2, 50], 3000)
-        require_right(path, "record_index")
+        require_correct_index(path, "record_index")
         hudi.call(path, "set_column", "city", "'new-by_hudi'")
         hudi.call(path, "upsert", [1, 2, 51], 3000)
-        require_right(path, "record_index")
+        require_correct_index(path, "record_index")
         keys = [f"id = 'k{n:03}'" for n in (1, 2, 50, 51)]
         compare(hudi, path, keys, SKIPPING)
         assert table.refresh() and table.check().ok

@@ -1,4 +1,4 @@
-"""Tables that Hudi makes step by step, in an environment of its own: we read Hudi's rows.
+"""mdt reads the rows of Hudi in each state of tables that Hudi makes step by step.
 
 MDT_HUDI_STATES names a folder with states that ``make_states.py`` has made before.
 """
@@ -30,7 +30,7 @@ REFUSED = {
     "strings_cow": "double cannot be converted to string",
     "strings_mor": "double cannot be converted to string",
 }
-"""Table -> part of the message that refuses its states, or the last of them."""
+"""Table -> part of the message with which mdt refuses all of its states, or the last ones."""
 BY_POSITION = pytest.mark.xfail(
     strict=True, reason="Hudi finds rows of repeated keys by their positions, and we find the first"
 )
@@ -69,7 +69,7 @@ def states(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("name", EVERY_TABLE)
-def test_rows_are_those_of_hudi(name, states):
+def test_mdt_reads_the_rows_of_hudi_in_each_state(name, states):
     failed = states / f"{name}.failed"
     assert not failed.exists(), failed.read_text()[:2000]
     results = dict(comparisons(states, name))
@@ -80,7 +80,7 @@ def test_rows_are_those_of_hudi(name, states):
 
 
 @pytest.mark.parametrize("name", WITH_METADATA_TABLE)
-def test_rows_are_those_of_hudi_if_files_are_listed(name, states, tmp_path):
+def test_mdt_reads_the_rows_of_hudi_without_the_metadata_table(name, states, tmp_path):
     folders = sorted(states.glob(f"{name}-*"))
     assert folders
     for state in folders:
@@ -91,7 +91,7 @@ def test_rows_are_those_of_hudi_if_files_are_listed(name, states, tmp_path):
 
 
 @pytest.mark.parametrize("name", ON_SPARK)
-def test_rows_on_spark_are_those_of_hudi(name, states, spark):
+def test_mdt_on_spark_reads_the_rows_of_hudi(name, states, spark):
     mdt.spark.enable(spark)
     folders = sorted(states.glob(f"{name}-*"))
     assert folders

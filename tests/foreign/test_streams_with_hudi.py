@@ -1,4 +1,6 @@
-"""A stream of Hudi writes to a table in turns with us, and runs its services in its commits."""
+"""A stream of Hudi and mdt write to a table in turns. The stream runs table services in its
+commits.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,15 @@ INLINE = {
 @pytest.mark.parametrize("is_adopted", [True, False])
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_all_readers_have_the_same_rows(kind, version, is_adopted, tmp_path):
+def test_hudi_and_mdt_read_the_same_rows_after_turns_of_a_stream_and_mdt(
+    kind, version, is_adopted, tmp_path
+):
     draw = random.Random(f"{kind} {version} {is_adopted}")
     path = tmp_path / "t"
     with HudiSession(tmp_path / "session") as hudi:
         ours = shared(hudi, path, kind, version, is_adopted)
         services = INLINE
-        if kind == "MERGE_ON_READ":  # a stream of Hudi fails if it is to compact other tables
+        if kind == "MERGE_ON_READ":  # streams of Hudi cannot compact copy-on-write tables
             services = INLINE | COMPACTING
         hudi.create(path, version, kind, CHOSEN | services)
         for turn in range(TURNS):
@@ -49,13 +53,17 @@ def test_all_readers_have_the_same_rows(kind, version, is_adopted, tmp_path):
 
 
 def take_a_turn(ours: Table, draw: random.Random, rows: list[dict[str, object]]) -> None:
-    """Carry out a step of ours, given the newest rows with later times."""
-    some = draw.sample(rows, 6)
+    """Carry out a random step of mdt.
+
+    Args:
+        rows: The newest rows of the table, with higher ordering values.
+    """
+    sample = draw.sample(rows, 6)
     match draw.choice(["upsert", "upsert", "delete", "compact", "cluster", "clean"]):
         case "upsert":
-            ours.upsert(pa.Table.from_pylist(some, ours.schema))
+            ours.upsert(pa.Table.from_pylist(sample, ours.schema))
         case "delete":
-            ours.delete([{"id": row["id"], "city": row["city"]} for row in some])
+            ours.delete([{"id": row["id"], "city": row["city"]} for row in sample])
         case "compact":
             ours.compact()
         case "cluster":

@@ -1,4 +1,4 @@
-"""Writers of Hudi in other time zones than UTC, and we, write to a table in turns."""
+"""Hudi in time zones other than UTC and mdt write to a table in turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import mdt
 @pytest.mark.parametrize("options", [{}, RECORD_INDEX], ids=["plain", "record index"])
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_each_write_replaces_the_rows_of_the_one_before(kind, version, options, zone, tmp_path):
+def test_each_write_replaces_rows_of_the_write_before_in_any_time_zone(
+    kind, version, options, zone, tmp_path
+):
     with HudiSession(tmp_path / "session", zone) as hudi:
         path = tmp_path / "t"
         hudi.create(path, version, kind, options)
@@ -35,7 +37,7 @@ def test_each_write_replaces_the_rows_of_the_one_before(kind, version, options, 
 
 
 def require_times(hudi, path, ours, count, ts=None):
-    """Check that both read the same rows, each key once, and how many of them a write has left."""
+    """Require that Hudi and mdt read the same rows, each key once, and ``count`` with ``ts``."""
     theirs = hudi.rows(path)
     names = [name for name in theirs.column_names if not name.startswith("_hoodie_")]
     rows = ours.scan(columns=names).to_arrow()

@@ -1,6 +1,5 @@
-"""Trino reads our tables on S3 as Hudi's and as Iceberg's, with every type, and after every change.
-
-Its connector for Hudi reads base files only, which is Hudi's read-optimized query.
+"""Trino reads our tables on S3 as Hudi and as Iceberg tables, with columns of every type, and after
+each change. Its connector for Hudi reads base files only, like Hudi's read-optimized queries.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NOT_OF_ICEBERG = {"instant in ms", "local time in ms", "local time in s"}
 NULL_IN_TRINO = "\\N"
 """Text of a null partition in Trino's connector for Hudi."""
 WHERES = ("id = 7", "id in (3, 11, 59)", "fare > 20", "fare is null", "city = '50%'", "ts >= 4")
-"""Conditions that Trino finds by partitions, and by statistics of Parquet files."""
+"""Conditions that Trino prunes by partitions, and by statistics of Parquet files."""
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +54,8 @@ def storage(endpoint, request):
 @pytest.mark.parametrize("form", [6, 9, "iceberg"])
 def test_trino_reads_columns_of_every_type(trino, storage, form):
     is_iceberg = form == "iceberg"
-    left_out = NOT_OF_ICEBERG if is_iceberg else set()
-    schema, values = every_type(sorted(COLUMNS.keys() - left_out))
+    unsupported = NOT_OF_ICEBERG if is_iceberg else set()
+    schema, values = every_type(sorted(COLUMNS.keys() - unsupported))
     version, formats = (9, ["hudi", "iceberg"]) if is_iceberg else (form, ["hudi"])
     table = mdt.create(storage, schema, ["id"], version=version, formats=formats)
     table.insert(values)
@@ -87,7 +86,7 @@ def every_type(kinds):
 @pytest.mark.parametrize("number", range(HISTORIES))
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", [COW, MOR])
-def test_trino_reads_each_state_as_hudi(trino, storage, kind, version, number):
+def test_trino_reads_each_state_of_a_hudi_table(trino, storage, kind, version, number):
     table = make_at(storage, kind, ["hudi"], is_partitioned=number % 2 == 0, version=version)
     table.upsert(rows(range(40), 1))
     draw, done = random.Random(f"{kind} {version} {number}"), []
@@ -108,7 +107,7 @@ def test_trino_reads_each_state_as_hudi(trino, storage, kind, version, number):
 
 @pytest.mark.parametrize("number", range(HISTORIES))
 @pytest.mark.parametrize("kind", [COW, MOR])
-def test_trino_reads_each_state_as_iceberg(trino, storage, kind, number):
+def test_trino_reads_each_state_of_an_iceberg_table(trino, storage, kind, number):
     formats = ["hudi", "iceberg"]
     table = make_at(storage, kind, formats, is_partitioned=number % 2 == 0, version=9)
     table.upsert(rows(range(40), 1))
@@ -123,9 +122,9 @@ def test_trino_reads_each_state_as_iceberg(trino, storage, kind, number):
         count("states of tables of Iceberg that Trino has read")
 
 
-def require_same(trino, table, name, where, **how):
-    """Assert that Trino finds the rows of a condition."""
+def require_same(trino, table, name, where, **options):
+    """Assert that Trino and mdt find the same rows for a condition."""
     ids = [field for field in SCHEMA if field.name == "id"]
     found = sorted(row["id"] for row in trino.rows(name, pa.schema(ids), where))
-    expected = table.scan(where, columns=["id"], **how).to_arrow()["id"].to_pylist()
+    expected = table.scan(where, columns=["id"], **options).to_arrow()["id"].to_pylist()
     assert found == sorted(expected), where

@@ -1,5 +1,5 @@
-"""Hudi and mdt write to a table in turns, at random, and die at random: after each step all readers
-have the same rows.
+"""Hudi and mdt write to a table at random and in turns. Both crash at random. After each step all
+readers have the same rows.
 
 MDT_HUDI_TURNS is the number of histories, by default 3, and MDT_HUDI_STEPS that of their steps, by
 default 15. A longer campaign has 40 histories of 15 steps and one of 200.
@@ -36,9 +36,9 @@ from mdt.stores.storage import LocalStorage
 HISTORIES = int(os.environ.get("MDT_HUDI_TURNS", "3"))
 STEPS = int(os.environ.get("MDT_HUDI_STEPS", "15"))
 REFUSED_MAX = 0.6
-"""Part of the steps that Hudi refuses, or that we refuse while Hudi is at work."""
+"""Share of the steps that Hudi may refuse, or that mdt may refuse while Hudi is at work."""
 KILLED = 0.08
-"""Part of Hudi's steps whose process is killed."""
+"""Probability that Hudi's process is killed during one of its steps."""
 KILLED_AFTER_SECONDS_MAX = 2.5
 ZONES = ("UTC", "America/New_York", "Asia/Tokyo")
 """Time zones of Hudi's writers, which take their instants from local time by default."""
@@ -46,26 +46,29 @@ WRITES = {"commit", "deltacommit", "replacecommit", "compaction"}
 OUR_OPTIONS = {"mdt.rollback.after.seconds": 1, "mdt.metadata.compact.records": 3}
 FORMATS = ["hudi", "delta", "iceberg"]
 WITH_FORMATS = 0.6
-"""Part of the tables that are Delta and Iceberg tables, too."""
+"""Share of the tables that are Delta and Iceberg tables, too."""
 WITH_PLAIN_PATHS = 0.5
-"""Part of the tables whose partition directories have no column names, as by default."""
+"""Share of the tables whose partition directories have no column names, which is Hudi's default."""
 MARKERS = {"hoodie.rollback.using.markers": "true"}
-"""Hudi's default, which every second history has. The others roll back by listing. In version 6,
-Hudi's metadata table then lacks the log files of dead writes, which later listings have.
+"""Hudi's default, which half of the histories have. The others roll back by listing files. In
+version 6, Hudi's metadata table then lacks the log files of failed writes, which later listings
+have.
 """
 MISREAD = re.compile(r"Index \d out of bounds for length 7")
-"""Error of each write of a process of Hudi whose first work is to compact its metadata table."""
+"""Error of all writes of a Hudi process whose first operation is to compact its metadata table."""
 ARCHIVE_RECORDS = 2
-"""Records that our cleaning removes from the log at least, instead of more than a history has."""
+"""Least number of records that our cleaning removes from the log. The default is more than a
+history has.
+"""
 
 
 class TurnSteps(RandomSteps):
-    """Random steps of Hudi. An upgrade from version 8 is one of them."""
+    """Random steps of Hudi, with an upgrade of tables of version 8."""
 
     def __init__(self, seed, version):
         super().__init__(seed, version)
         for name in CDC:
-            self.options.pop(name, None)  # such tables are not adopted
+            self.options.pop(name, None)  # mdt does not adopt such tables
         lists_all = version >= 8 or not self._has_metadata_table
         if not lists_all or random.Random(f"markers {seed}").random() < 0.5:
             self.options |= MARKERS
@@ -79,7 +82,8 @@ class TurnSteps(RandomSteps):
         if self.version < 8:
             weights.pop(self._upgrade)
         if MARKERS.items() <= self.options.items():
-            weights.pop(self._die, None)  # its write has removed its markers
+            # the step only removes the completion of a write, whose markers Hudi has deleted
+            weights.pop(self._die, None)
         return weights
 
 
@@ -99,10 +103,10 @@ def test_all_readers_have_the_same_rows_after_each_turn(
 
 
 def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: list[str]) -> None:
-    """Let Hudi and mdt carry out random steps in turns, and look at the table after each.
+    """Let Hudi and mdt carry out random steps in turns, and compare the table after each.
 
     Args:
-        done: Gets the names of the steps, also if a look fails.
+        done: List to which the names of the steps are appended, even if a comparison fails.
     """
     draw = random.Random(seed)
     steps = TurnSteps(seed, version)
@@ -149,7 +153,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
                 with hudi.killed(killed_after):
                     step(hudi, path)
             except Refused as error:
-                require_no_commit_of_ours_in_the_way(path, error)
+                require_no_later_commit_of_ours(path, error)
                 if MISREAD.search(str(error)):
                     start_with_a_read(hudi, path)
                 refused += 1
@@ -159,7 +163,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
         if is_open:
             require_rows_of_hudi(hudi, path, rows_of(mdt.open(path)))
         if is_open and draw.random() < 0.5:
-            continue  # Hudi's next step meets the commit of a dead writer
+            continue  # Hudi's next step starts with the commit of a crashed writer
         if ours.has_unpublished_commit() and not ours.settle():
             is_open = True
             continue
@@ -190,15 +194,15 @@ def read_metadata_table(path: Path, *, is_ours: bool) -> None:
     """
     if not partitions_in(read_properties(LocalStorage(str(path))) or {}):
         return
-    found = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems
+    problems = mdt.open(HiddenMetadata(LocalStorage(str(path)))).check().problems
     # a restore of Hudi also removes the files of indexes that are newer than the restored state
-    assert [problem for problem in found if "has no files" not in problem.text] == []
+    assert [problem for problem in problems if "has no files" not in problem.text] == []
     count("looks at a metadata table after a step of " + ("mdt" if is_ours else "Hudi"))
 
 
 def read_other_formats(path: Path) -> None:
-    """Assert that readers of the table's other formats have the rows of its log. After the death of
-    a writer they may be behind, until the next write. The log itself may be behind Hudi's timeline.
+    """Assert that readers of the table's other formats have the rows of its log. After a crash of a
+    writer, they may lack its commit until the next write. The log may also lack commits of Hudi.
     """
     t = mdt.open(path)
     newest = t.metadata.newest(watched=False)
@@ -214,24 +218,24 @@ def read_other_formats(path: Path) -> None:
     schema, rows = newest.definition.declared, bag(t.scan().to_arrow())
     for view in (VIEWS[name] for name in newest.definition.other_formats):
         assert bag(view.rows(LocalStorage(str(path)), schema, None)) == rows, view.form.name
-        for reader, found in view.others_rows(path, schema, None):
-            assert bag(found) == rows, reader
+        for reader, rows_read in view.others_rows(path, schema, None):
+            assert bag(rows_read) == rows, reader
         count("looks of other formats at tables that Hudi writes")
 
 
-def require_no_commit_of_ours_in_the_way(path: Path, error: Refused) -> None:
-    """Assert that no commit of ours follows the dead write that Hudi cannot roll back, if that is
-    the error. Only Hudi's own services write while there is one.
+def require_no_later_commit_of_ours(path: Path, error: Refused) -> None:
+    """If the error is that Hudi cannot roll back a failed write, assert that no commit of ours
+    follows this write. Only Hudi's own services write while there is such a write.
     """
-    found = FOLLOWED.search(str(error))
-    if found is not None:
+    match = FOLLOWED.search(str(error))
+    if match is not None:
         history = mdt.open(path).history().to_pylist()
         ours = {row["instant"] for row in history if row["action"] in WRITES}
-        assert max(ours, default="") < found[1], "a commit of ours follows a dead write"
+        assert max(ours, default="") < match[1], "a commit of ours follows a failed write of Hudi"
 
 
 def start_with_a_read(hudi: HudiSession, path: Path) -> None:
-    """Start a new process of Hudi that can write, as users would: it reads the table first."""
+    """Start a new process of Hudi that can write. It reads the table first, as users would."""
     with hudi.killed(0):
         pass
     hudi.rows(path, **{"hoodie.metadata.enable": "true"})
@@ -253,7 +257,8 @@ def create(path: Path, draw: random.Random, rows: mdt.Table, version: int) -> No
         ordering=definition.ordering,
         table_type=definition.table_type,
         version=version,
-        key_index=draw.choice(["bloom", "simple"]),  # they insert into base files only, as Hudi
+        # inserts with these indexes write base files only, like Hudi's
+        key_index=draw.choice(["bloom", "simple"]),
         options=options,
     )
     t.bulk_insert(rows.scan())

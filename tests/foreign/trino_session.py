@@ -43,7 +43,7 @@ class Refused(Exception):
 def java() -> str:
     """Return the path of a Java that runs Trino. Skips the test if there is none.
 
-    It is that of MDT_JAVA_25 or JAVA_HOME, or the newest below /usr/lib/jvm.
+    Looks in MDT_JAVA_25, in JAVA_HOME and in the folders below /usr/lib/jvm.
     """
     homes = [os.environ.get("MDT_JAVA_25", ""), os.environ.get("JAVA_HOME", "")]
     homes += sorted(map(str, Path("/usr/lib/jvm").glob("*")), reverse=True)
@@ -56,17 +56,17 @@ def java() -> str:
 
 def class_path() -> str:
     """Return the class path of Trino. Maven fetches it once. Skips the test if that fails."""
-    found = ENGINES / "trino.classpath"
-    if not found.exists():
+    file = ENGINES / "trino.classpath"
+    if not file.exists():
         if shutil.which("mvn") is None:
             pytest.skip("Maven (mvn) fetches Trino, and is not on the path")
         call = ["mvn", "-q", "-B", "-f", str(FOLDER / "trino" / "pom.xml")]
-        call += ["dependency:build-classpath", f"-Dmdep.outputFile={found}"]
+        call += ["dependency:build-classpath", f"-Dmdep.outputFile={file}"]
         try:
             subprocess.run(call, check=True, capture_output=True)
         except subprocess.CalledProcessError as error:
             pytest.skip(f"Trino cannot be fetched: {error.stdout[-500:]!r}")
-    return found.read_text()
+    return file.read_text()
 
 
 class TrinoSession:
@@ -102,14 +102,14 @@ class TrinoSession:
     def __exit__(self, *error: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.kill()  # it keeps nothing
+        self._process.kill()  # it has no state to store
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
         self._output.close()
 
     def enter_hudi(self, table: mdt.Table) -> str:
-        """Enter a table in the catalog of Hudi, and return its new name there."""
+        """Register a table in the catalog of Hudi, and return its new name there."""
         name = f"hudi.default.t{next(self._numbers)}"
         entry = entry_of(table.snapshot(), table.path)
         columns = [[field.name, hive_type(field.type)] for field in entry.columns]
@@ -126,7 +126,7 @@ class TrinoSession:
         return name
 
     def enter_iceberg(self, table: mdt.Table) -> str:
-        """Enter the newest version in the catalog of Iceberg, and return its new name there."""
+        """Register the newest version in the catalog of Iceberg, and return its new name there."""
         name = f"t{next(self._numbers)}"
         self.sql(f"call iceberg.system.register_table('default', '{name}', '{table.path}')")
         return f"iceberg.default.{name}"
@@ -139,10 +139,10 @@ class TrinoSession:
             where: A condition in Trino's SQL.
         """
         columns = ", ".join(f'"{column}"' for column in schema.names)
-        found = self.sql(f"select {columns} from {name} where {where}")
+        answer = self.sql(f"select {columns} from {name} where {where}")
         return [
             {field.name: _value(text, field.type) for field, text in zip(schema, row, strict=True)}
-            for row in found
+            for row in answer
         ]
 
     def sql(self, query: str) -> list[list[Any]]:
@@ -166,7 +166,7 @@ class TrinoSession:
 
 
 def _partitions(entry: Entry) -> Sequence[Mapping[str, Any]]:
-    """Return the partitions of a table as a Hive metastore has them."""
+    """Return the partitions of a table in the form of a Hive metastore."""
     partitions = []
     for path, values in zip(entry.partitions, entry.values, strict=True):
         texts = [NULL_PARTITION if value is None else value for value in values]
@@ -177,7 +177,7 @@ def _partitions(entry: Entry) -> Sequence[Mapping[str, Any]]:
 
 
 def _value(text: Any, type: pa.DataType) -> Any:
-    """Return a value of Trino, for a type of Arrow."""
+    """Return a value of Trino as a Python value for a type of Arrow."""
     if text is None:
         return None
     if pa.types.is_struct(type):
@@ -185,7 +185,7 @@ def _value(text: Any, type: pa.DataType) -> Any:
     if pa.types.is_map(type):
         return [(_value(key, type.key_type), _value(item, type.item_type)) for key, item in text]
     if pa.types.is_list(type):
-        return [_value(each, type.value_type) for each in text]
+        return [_value(element, type.value_type) for element in text]
     if pa.types.is_timestamp(type):
         time = datetime.fromisoformat(text.removesuffix(" UTC")[:MICROSECONDS_LENGTH])
         return time.replace(tzinfo=UTC) if type.tz else time
