@@ -34,8 +34,8 @@ WHERES = ("", "where id = 'k017'", "where city = 'oslo'", "where v between 20 an
 
 def rows(numbers: range, ts: int) -> pa.Table:
     cities = ("oslo", "paris", "rome")
-    made = [{"id": f"k{n:03}", "city": cities[n % 3], "ts": ts, "v": n + ts} for n in numbers]
-    return pa.Table.from_pylist(made, SCHEMA)
+    values = [{"id": f"k{n:03}", "city": cities[n % 3], "ts": ts, "v": n + ts} for n in numbers]
+    return pa.Table.from_pylist(values, SCHEMA)
 
 
 def names(version: int) -> Iterator[tuple[str, str, list[str]]]:
@@ -80,24 +80,24 @@ def check(location: str, version: int, command: str, database: str) -> bool:
         for where in WHERES:
             values = table.scan(where=where.removeprefix("where ") or None).to_arrow()["v"]
             expected = [len(values), sum(values.to_pylist())]
-            found = ask(command, f"select count(*), sum(v) from {database}.{name} {where}")
-            if found != expected:
+            answer = ask(command, f"select count(*), sum(v) from {database}.{name} {where}")
+            if answer != expected:
                 is_equal = False
-            verdict = "equal" if found == expected else f"DIFFERS: {found}, not {expected}"
+            verdict = "equal" if answer == expected else f"DIFFERS: {answer}, not {expected}"
             print(f"{name} {where or 'all rows'}: {verdict}")
     return is_equal
 
 
 def ask(command: str, query: str) -> list[int] | None:
     """Return the numbers of the last line that the engine prints, or None if there are none."""
-    ran = subprocess.run(
+    process = subprocess.run(
         [*shlex.split(command), query], capture_output=True, text=True, check=False
     )
-    lines = [line for line in ran.stdout.splitlines() if line.strip()]
+    lines = [line for line in process.stdout.splitlines() if line.strip()]
     try:
         return [int(text) for text in next(csv.reader(lines[-1:]))]
     except (StopIteration, ValueError):
-        print(json.dumps(ran.stderr[-1000:]), file=sys.stderr)
+        print(json.dumps(process.stderr[-1000:]), file=sys.stderr)
         return None
 
 

@@ -197,7 +197,7 @@ def make(root, version):
         columns = [f"k{i}" for i in n], ["xy"[i % 2] for i in n], [ts] * len(n), [i + ts for i in n]
         return pa.table(list(columns), schema=schema)
 
-    def made(name, table_type, schema, ordering, **more):
+    def make_table(name, table_type, schema, ordering, **more):
         """Return a table, and the function that saves a copy of it."""
         live = root / f"live_{name}"
         settings = {"partition_by": ["city"], "ordering": ordering, "table_type": table_type}
@@ -206,28 +206,28 @@ def make(root, version):
         def save(moment):
             copy = root / f"{name}_{moment}"
             shutil.copytree(live, copy)
-            found = texts(table.scan().to_arrow().to_pylist())
-            jobs.append({"name": copy.name, "path": str(copy), "rows": found})
+            expected = texts(table.scan().to_arrow().to_pylist())
+            jobs.append({"name": copy.name, "path": str(copy), "rows": expected})
 
         return table, save
 
     for kind in ("MERGE_ON_READ", "COPY_ON_WRITE"):
-        t, save = made(kind, kind, schema, "ts", options={"mdt.metadata.compact.records": 3})
+        t, save = make_table(kind, kind, schema, "ts", options={"mdt.metadata.compact.records": 3})
         through_services(t, rows, save)
         through_columns(t, rows, save)
         through_overwrites(t, save)
         for key_index in ("bloom", "record", "bucket", "memory", "simple", "lmdb"):
-            keeps = key_index in ("record", "simple", "lmdb")
+            keeps_ordering = key_index in ("record", "simple", "lmdb")
             options = {
-                "mdt.delete.keeps.ordering": keeps,
+                "mdt.delete.keeps.ordering": keeps_ordering,
                 "mdt.key.store.dir": str(root / "keys"),
             }
             scope = "partition" if key_index == "bucket" else "table"
-            kept = by_number if keeps else by_text
+            table_schema = by_number if keeps_ordering else by_text
             settings = {"key_index": key_index, "scope": scope, "options": options}
-            through_rows(*made(f"{kind}_{key_index}", kind, kept, "at", **settings))
+            through_rows(*make_table(f"{kind}_{key_index}", kind, table_schema, "at", **settings))
         repeats = {"options": {"mdt.keys.repeat": True}}
-        through_repeats(*made(f"{kind}_repeats", kind, by_number, None, **repeats))
+        through_repeats(*make_table(f"{kind}_repeats", kind, by_number, None, **repeats))
     (root / "jobs.json").write_text(json.dumps(jobs))
 
 

@@ -126,11 +126,11 @@ def test_hudi_reads_correct_rows_after_our_crash_at_any_storage_change(
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(tmp_path / "made", version, kind, hudi_options(["city"]))
         hudi.call(tmp_path / "made", "insert", list(range(60)), 10)
-        made = mdt.open(tmp_path / "made").scan().to_arrow()
+        source_rows = mdt.open(tmp_path / "made").scan().to_arrow()
         whole, start = tmp_path / "whole", tmp_path / "start"
-        make(start, made, version, kind, action)
+        make(start, source_rows, version, kind, action)
         shutil.copytree(start, whole)
-        operations = crash_before(whole, made, action, 0)
+        operations = crash_before(whole, source_rows, action, 0)
         is_compaction = [".compaction.requested" in name for name in operations]
         assert any(is_compaction) == (action != UPSERT)
         hudi.create(whole, version, kind, writer)
@@ -144,7 +144,7 @@ def test_hudi_reads_correct_rows_after_our_crash_at_any_storage_change(
                     tmp_path / f"{next_writer}-{at}" / start.name
                 )  # the name of the table is that of the folder
                 shutil.copytree(start, path)
-                crash_before(path, made, action, at)
+                crash_before(path, source_rows, action, at)
                 hudi.create(path, version, kind, writer)
                 before = hudi.rows(path)
                 assert difference(hudi.rows(path, **READER), before) == EQUAL, operation
@@ -154,7 +154,7 @@ def test_hudi_reads_correct_rows_after_our_crash_at_any_storage_change(
                     hudi.call(
                         path, "sql", "drop table {t}"
                     )  # the next copy has the same table name
-                after = write(hudi, path, made, next_writer)
+                after = write(hudi, path, source_rows, next_writer)
                 values = values_of(read(hudi, path, version, kind))
                 assert values in [state | after for state in states], (
                     f"{next_writer} after {at} {operation}"
@@ -169,14 +169,14 @@ def test_hudi_reads_correct_rows_after_our_crash_at_any_storage_change(
 
 
 def write(
-    hudi: HudiSession, path: Path, made: pa.Table, next_writer: str
+    hudi: HudiSession, path: Path, source_rows: pa.Table, next_writer: str
 ) -> Mapping[str, tuple[object, ...]]:
     """Let Hudi or mdt update some rows. Return their values by key."""
     if next_writer == "hudi":
         hudi.call(path, "upsert", [1, 2, 3, 59], 9000)
     else:
         mdt.open(path).abort()
-        rows = made.take([1, 2, 3, 59]).to_pylist()
+        rows = source_rows.take([1, 2, 3, 59]).to_pylist()
         mdt.open(path).upsert([{**row, "ts": 9000, "v": 7} for row in rows])
     written = values_of(mdt.open(path).scan().to_arrow())
     changed = {key: values for key, values in written.items() if values[1] == 9000}

@@ -64,12 +64,12 @@ def test_hudi_and_mdt_read_the_same_rows_after_writes_in_turns(kind, version, is
 
 def shared(hudi, path, kind, version, is_adopted):
     """Return a table with rows of Hudi. Hudi has created it if ``is_adopted``, else mdt."""
-    made = path if is_adopted else path.with_name("made")
-    hudi.create(made, version, kind, CHOSEN)
-    hudi.call(made, "upsert", list(range(30)), 10)
+    source = path if is_adopted else path.with_name("made")
+    hudi.create(source, version, kind, CHOSEN)
+    hudi.call(source, "upsert", list(range(30)), 10)
     if is_adopted:
         return mdt.adopt(path)
-    rows = mdt.open(made).scan().to_arrow()
+    rows = mdt.open(source).scan().to_arrow()
     table = mdt.create(
         path,
         rows.schema,

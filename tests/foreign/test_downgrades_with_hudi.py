@@ -16,11 +16,11 @@ from mdt.stores.storage import LocalStorage
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_downgrade_by_hudi_keeps_the_rows(kind, tmp_path):
-    made, path = tmp_path / "made", tmp_path / "t"
+    source, path = tmp_path / "made", tmp_path / "t"
     with HudiSession(tmp_path / "session") as hudi:
-        hudi.create(made, 6, kind, {})
-        hudi.call(made, "upsert", list(range(30)), 10)
-        rows = mdt.open(made).scan().to_arrow()
+        hudi.create(source, 6, kind, {})
+        hudi.call(source, "upsert", list(range(30)), 10)
+        rows = mdt.open(source).scan().to_arrow()
         table = mdt.create(
             path, rows.schema, key=["id"], partition_by=["city"], ordering="ts", table_type=kind
         )

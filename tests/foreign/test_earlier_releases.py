@@ -61,11 +61,11 @@ def require_all_columns(hudi, path):
 
 def test_hudi_0_15_writes_to_our_table_with_a_record_index(tmp_path):
     keys = {"hoodie.metadata.enable": "true", "hoodie.metadata.record.index.enable": "true"}
-    made, path = tmp_path / "made", tmp_path / "t"
+    source, path = tmp_path / "made", tmp_path / "t"
     with HudiSession(tmp_path / "session", release="0.15.0") as hudi:
-        hudi.create(made, 6, MOR, CHOSEN)
-        hudi.call(made, "upsert", list(range(4)), 10)
-        rows = mdt.open(made).scan().to_arrow()
+        hudi.create(source, 6, MOR, CHOSEN)
+        hudi.call(source, "upsert", list(range(4)), 10)
+        rows = mdt.open(source).scan().to_arrow()
         ours = mdt.create(
             path, rows.schema, key=["id"], ordering="ts", table_type=MOR, options=keys
         )

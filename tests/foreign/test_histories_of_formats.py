@@ -181,18 +181,18 @@ def assert_same_rows(history: History, duckdb: DeltaEngine | None) -> None:
         *iceberg_tables.others_rows(path, table.schema),
     ]
     if duckdb is not None:
-        found = delta_tables.as_declared(duckdb.rows(path), table.schema)
-        results.append(("DuckDB", found))
-    for name, found in results:
-        assert bag(found) == expected, name
+        rows_found = delta_tables.as_declared(duckdb.rows(path), table.schema)
+        results.append(("DuckDB", rows_found))
+    for name, rows_found in results:
+        assert bag(rows_found) == expected, name
         count(f"states of other formats read by {name}")
     schema = pa.schema([table.schema.field(name) for name in SHARED])
     assert bag(hudi_table(path, schema)) == bag(rows.select(SHARED)), "hudi-rs"
     count("states of other formats read by hudi-rs")
     base = table.scan(columns=SHARED, query_type="read_optimized").to_arrow()
-    for name, found in (("ours", base), ("hudi-rs", hudi_table(path, schema, READ_OPTIMIZED))):
-        assert len(pc.unique(found["id"])) == len(found), f"read-optimized, {name}"
-        assert bag(found) == bag(base), f"read-optimized, {name}"
+    for name, rows_found in (("ours", base), ("hudi-rs", hudi_table(path, schema, READ_OPTIMIZED))):
+        assert len(pc.unique(rows_found["id"])) == len(rows_found), f"read-optimized, {name}"
+        assert bag(rows_found) == bag(base), f"read-optimized, {name}"
 
 
 def assert_predicates_prune(table: Table, path: Any, draw: random.Random) -> None:

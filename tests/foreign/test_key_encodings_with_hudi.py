@@ -31,12 +31,12 @@ def test_hudi_and_mdt_encode_record_keys_alike_and_write_none_twice(
     kind, version, options, key_index, begin, is_adopted, tmp_path
 ):
     with HudiSession(tmp_path / "session") as hudi:
-        made, path = tmp_path / "made", tmp_path / "t"
+        source, path = tmp_path / "made", tmp_path / "t"
         if is_adopted:
-            made = path
-        hudi.create(made, version, kind, PARTITIONED | options)
-        hudi.call(made, "upsert", list(range(12)), 10)
-        rows = mdt.open(made).scan().to_arrow()
+            source = path
+        hudi.create(source, version, kind, PARTITIONED | options)
+        hudi.call(source, "upsert", list(range(12)), 10)
+        rows = mdt.open(source).scan().to_arrow()
         if is_adopted:
             ours = mdt.adopt(path, key_index=key_index)
         else:

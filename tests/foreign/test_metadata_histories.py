@@ -160,10 +160,10 @@ class History:
 
     def _create(self, version: int, kind: str, partition_by: list[str]) -> None:
         """Create the table with rows of Hudi."""
-        made, options = self._path.with_name("made"), self._hudis.options
-        self._hudi.create(made, version, kind, hudi_options(partition_by))
-        self._hudis.first()[1](self._hudi, made)
-        rows = mdt.open(made).scan().to_arrow()
+        source, options = self._path.with_name("made"), self._hudis.options
+        self._hudi.create(source, version, kind, hudi_options(partition_by))
+        self._hudis.first()[1](self._hudi, source)
+        rows = mdt.open(source).scan().to_arrow()
         key_index = self._draw.choice(["record", "bloom", "simple"])
         self._done.append(f"key index {key_index}")
         table = mdt.create(

@@ -167,10 +167,10 @@ def test_hudi_uses_our_metadata_table_after_an_upgrade(tmp_path):
 def test_hudi_writes_the_first_rows_of_our_table_with_an_index(tmp_path, version):
     options = {"mdt.table.version": str(version), **BY_METADATA}
     with HudiSession(tmp_path / "session") as hudi:
-        made, path = tmp_path / "made", tmp_path / "t"
-        hudi.create(made, version, "MERGE_ON_READ", hudi_options(["city"]))
-        hudi.call(made, "upsert", [3], 5)
-        schema, settings = mdt.open(made).schema, {"key": ["id"], "partition_by": ["city"]}
+        source, path = tmp_path / "made", tmp_path / "t"
+        hudi.create(source, version, "MERGE_ON_READ", hudi_options(["city"]))
+        hudi.call(source, "upsert", [3], 5)
+        schema, settings = mdt.open(source).schema, {"key": ["id"], "partition_by": ["city"]}
         table = mdt.create(path, schema, ordering="ts", options=options, **settings)
         table.create_index("bitmap(v)")
         hudi.create(path, version, "MERGE_ON_READ", hudi_options(["city"]))

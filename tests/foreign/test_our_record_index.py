@@ -69,8 +69,8 @@ def key(n: int) -> str:
 
 def rows(numbers: Sequence[int], ts: int, city: str = "") -> pa.Table:
     cities = ("oslo", "paris", "rome")
-    made = [{"id": key(n), "city": city or cities[n % 3], "ts": ts, "v": n + ts} for n in numbers]
-    return pa.Table.from_pylist(made, SCHEMA)
+    values = [{"id": key(n), "city": city or cities[n % 3], "ts": ts, "v": n + ts} for n in numbers]
+    return pa.Table.from_pylist(values, SCHEMA)
 
 
 def make(path: Path, version: int, kind: str, partition_by: list[str]) -> mdt.Table:
@@ -256,10 +256,10 @@ def test_hudi_writers_find_keys_with_our_record_index_of_each_partition(tmp_path
     with HudiSession(tmp_path / "session") as hudi:
         hudi.create(tmp_path / "made", 9, kind, BY_PARTITION)
         hudi.call(tmp_path / "made", "insert", list(range(60)), 10)
-        made = mdt.open(tmp_path / "made").scan().to_arrow()
+        source_rows = mdt.open(tmp_path / "made").scan().to_arrow()
         table = mdt.create(
             path,
-            made.schema,
+            source_rows.schema,
             key=["id"],
             partition_by=["city"],
             ordering="ts",
@@ -274,7 +274,7 @@ def test_hudi_writers_find_keys_with_our_record_index_of_each_partition(tmp_path
         )
 
         def upsert_rows(city: str, numbers: Sequence[int], ts: int) -> None:
-            chosen = made.take(list(numbers)).to_pylist()
+            chosen = source_rows.take(list(numbers)).to_pylist()
             table.upsert([{**row, "city": city, "ts": ts, "v": ts} for row in chosen])
 
         for city in CITIES:  # keys with rows in both partitions

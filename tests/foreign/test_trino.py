@@ -64,12 +64,12 @@ def test_trino_reads_columns_of_every_type(trino, storage, form):
     for field in schema:
         columns = pa.schema([schema.field("id"), field] if field.name != "id" else [field])
         try:
-            found = bag_of(trino.rows(name, columns), columns.names)
+            trino_rows = bag_of(trino.rows(name, columns), columns.names)
         except Refused as error:
-            found = error
+            trino_rows = error
         expected = bag(table.scan(columns=columns.names).to_arrow())
-        if found != expected:
-            different.append((field, found, expected))
+        if trino_rows != expected:
+            different.append((field, trino_rows, expected))
     assert not different
 
 
@@ -94,12 +94,12 @@ def test_trino_reads_each_state_of_a_hudi_table(trino, storage, kind, version, n
         done.append(step(table, draw, ts))
         name = trino.enter_hudi(table)
         expected = table.scan(query_type="read_optimized")
-        found = trino.rows(name, table.schema)
+        trino_rows = trino.rows(name, table.schema)
         if number % 2 == 0:
-            nulls = [row for row in found if row["city"] == NULL_IN_TRINO]
+            nulls = [row for row in trino_rows if row["city"] == NULL_IN_TRINO]
             for row in nulls:
                 row["city"] = None
-        assert bag_of(found, table.schema.names) == bag(expected.to_arrow()), done
+        assert bag_of(trino_rows, table.schema.names) == bag(expected.to_arrow()), done
         for where in WHERES:
             require_same(trino, table, name, where, query_type="read_optimized")
         count("states of tables of Hudi that Trino has read")
@@ -115,8 +115,8 @@ def test_trino_reads_each_state_of_an_iceberg_table(trino, storage, kind, number
     for ts in range(2, STEPS):
         done.append(step(table, draw, ts))
         name = trino.enter_iceberg(table)
-        found = trino.rows(name, table.schema)
-        assert bag_of(found, table.schema.names) == bag(table.scan().to_arrow()), done
+        trino_rows = trino.rows(name, table.schema)
+        assert bag_of(trino_rows, table.schema.names) == bag(table.scan().to_arrow()), done
         for where in WHERES:
             require_same(trino, table, name, where)
         count("states of tables of Iceberg that Trino has read")
@@ -125,6 +125,6 @@ def test_trino_reads_each_state_of_an_iceberg_table(trino, storage, kind, number
 def require_same(trino, table, name, where, **options):
     """Assert that Trino and mdt find the same rows for a condition."""
     ids = [field for field in SCHEMA if field.name == "id"]
-    found = sorted(row["id"] for row in trino.rows(name, pa.schema(ids), where))
+    ids_found = sorted(row["id"] for row in trino.rows(name, pa.schema(ids), where))
     expected = table.scan(where, columns=["id"], **options).to_arrow()["id"].to_pylist()
-    assert found == sorted(expected), where
+    assert ids_found == sorted(expected), where

@@ -118,10 +118,10 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: lis
         and not {"BUCKET", *COMMIT_TIME.values()} & {*steps.options.values()}
     ):
         done.append("the table is one of mdt")
-        made = path.with_name("made")
-        hudi.create(made, steps.version, steps.kind, steps.options)
-        step(hudi, made)
-        create(path, draw, mdt.open(made), version)
+        source = path.with_name("made")
+        hudi.create(source, steps.version, steps.kind, steps.options)
+        step(hudi, source)
+        create(path, draw, mdt.open(source), version)
         hudi.create(path, steps.version, steps.kind, steps.options)
     else:
         hudi.create(path, steps.version, steps.kind, steps.options)
