@@ -114,7 +114,7 @@ class Options:
     key_names_column: bool = _fixed(
         False,
         "the record key of a single key column is column:value, and not the value; true for new"
-        " tables of version 9 with several partition columns, whose keys Hudi 1.1 writes like this",
+        " tables of version 9 with several partition columns, as in Hudi",
     )
     delete_keeps_ordering: bool = _fixed(
         False,

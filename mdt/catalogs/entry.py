@@ -21,7 +21,7 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name, in_files
 
 _SQL = {"integer": "int", "long": "bigint"}
-"""Names of types that SQL calls otherwise."""
+"""Type in Spark's JSON -> its name in SQL, where they differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,7 @@ def _files_of(record: CommitRecord) -> _Files:
 
 
 def _is_hudis(table: pa.Table) -> BoolArray:
-    """Return which files Hudi knows -> bool[n]."""
+    """Return True for each file that Hudi knows, bool[n]."""
     return flags(pc.invert(pc.match_substring(table["name"], paths.MERGED_MARK)))
 
 

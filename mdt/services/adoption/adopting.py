@@ -200,7 +200,8 @@ def _has_named_keys(
     """Return True if the record keys of a table have the name of their only column.
 
     Key generators for several fields have written both. Writers have an option for it, but tables
-    do not, so this is taken from the first row. Without rows, it is what Hudi 1.1 and later do.
+    do not, so this is taken from the first row. Without rows, the keys are those that Hudi 1.1
+    would write.
     """
     if len(table.key_fields) != 1 or table.key_generator in _VALUES_AS_KEYS:
         return False
