@@ -133,6 +133,21 @@ def test_a_commit_rewrites_only_the_manifests_of_its_file_groups(monkeypatch):
     assert table.check().ok
 
 
+def test_only_manifests_of_the_newest_version_stay_in_memory(monkeypatch):
+    """If ended ones pushed others out, each commit to a large table would decode many again."""
+    monkeypatch.setattr(tree, "FILES_MAX", {0: 8, 1: 4})
+    storage, table = VIEW.table(**{"mdt.small.file.bytes": 0})
+    for first in range(0, 120, 12):
+        table.bulk_insert(rows(range(first, first + 12), 1, 1.0))
+    for ts in range(2, 6):
+        table.upsert(rows(range(ts, 120, 3), ts, 1.0))
+    seq, cache = table.snapshot().seq, table.metadata.derived
+    current = {leaf.path for leaf in log._read(seq, Earlier(storage, cache)).leaves}
+    stored = {path for part in ("-data-", "-deletes-") for path in names(storage, part)}
+    in_memory = {path for path in stored if cache.has(path)}
+    assert in_memory == current and len(stored) > 2 * len(current)
+
+
 @pytest.mark.parametrize("kind", [MOR, COW])
 def test_histories_with_split_manifests_are_readable_and_pass_the_check(kind, monkeypatch):
     monkeypatch.setattr(tree, "FILES_MAX", {0: 3, 1: 2})

@@ -284,6 +284,8 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
         read = partial(_entries, table=table, earlier=earlier)
         changed = tree.changed(old_leaves, removed, added, read, kind)
         new = list(changed.unchanged)
+        for ended in {leaf.path for leaf in old_leaves} - {leaf.path for leaf in new}:
+            earlier.decoded.drop(ended)  # nothing is derived from it any more
         for manifest in changed.manifests:
             leaf, content = manifest.encode(table, kind, seq, next_row_id)
             earlier.decoded.put(leaf.path, manifest.live, len(content))

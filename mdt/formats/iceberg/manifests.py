@@ -443,24 +443,35 @@ def _avro_file(schema: Schema, header: Mapping[str, bytes], records: Sequence[by
     return out.getvalue()
 
 
-def _records(path: str, data: bytes | None, schema: Schema) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Avro file of ours. Raises Corrupt and Missing.
+def _records(
+    path: str, data: bytes | None, schema: Schema, parts: Sequence[Any]
+) -> Iterator[tuple[list[dict[str, Any]], bytes]]:
+    """Yield the values of each record of an Avro file of ours, and the last of them as bytes.
 
     Each takes a byte or more, so a file decodes to no more values than it has bytes. A file of
     another schema or codec could decode to any number.
+
+    Args:
+        parts: Schemas of consecutive parts of a record, as fastavro has them.
+
+    Raises Corrupt and Missing.
     """
-    stream = BytesIO(verified(path, data))
+    content = verified(path, data)
+    stream = BytesIO(content)
     header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
     stated = header["meta"].get("avro.codec"), header["meta"].get("avro.schema")
     if stated != (b"null", schema.text):
         raise ValueError("another schema or codec")
-    if stream.getbuffer().nbytes == stream.tell():
+    if len(content) == stream.tell():
         return
     count: Any = fastavro.schemaless_reader(stream, "long", None)
     fastavro.schemaless_reader(stream, "long", None)
     for _ in range(count):
-        row: Any = fastavro.schemaless_reader(stream, schema.parsed, None)
-        yield row
+        values, start = list[Any](), stream.tell()
+        for part in parts:
+            start = stream.tell()
+            values.append(fastavro.schemaless_reader(stream, part, None))
+        yield values, content[start : stream.tell()]
     if stream.read() != _SYNC:
         raise ValueError("another number of records")
 
@@ -504,28 +515,27 @@ def decode_list(path: str, data: bytes | None, table: Table) -> list[Leaf]:
     """Return the manifests in a list. Raises Corrupt and Missing."""
     leaves = []
     with reading(path):
-        for row in _records(path, data, _MANIFEST):
+        for [row], encoded in _records(path, data, _MANIFEST, [_MANIFEST.parsed]):
             leaf_path = table.relative(row["manifest_path"])
             low = int(leaf_path.rsplit("-", 2)[1], 16)
             live = natural(row["added_files_count"]) + natural(row["existing_files_count"])
-            leaves.append(Leaf(leaf_path, low, row["content"], live, _MANIFEST.encode(row)))
+            leaves.append(Leaf(leaf_path, low, row["content"], live, encoded))
     return leaves
 
 
 def decode_manifest(path: str, data: bytes | None, table: Table) -> list[Entry]:
     """Return the files in a manifest that are not deleted. Raises Corrupt and Missing."""
-    schema, entries = _file_schema(table.fields), []
+    schema, entries = _entry_schema(table.fields), []
+    parts = _STATE, _file_schema(table.fields).parsed
     with reading(path):
-        for row in _records(path, data, _entry_schema(table.fields)):
-            if row["status"] == DELETED:
+        for [state, file], body in _records(path, data, schema, parts):
+            if state["status"] == DELETED:
                 continue
-            file = row["data_file"]
             file_path = table.relative(file["referenced_data_file"] or file["file_path"])
             partition = tuple(file["partition"][f"p{f.id}"] for f in table.fields)
             table.require_values(partition)
-            numbers = natural(row["sequence_number"]), natural(file["record_count"])
-            facts = (*numbers, partition, schema.encode(file))
-            entries.append(Entry(key_of(file_path), file_path, *facts))
+            numbers = natural(state["sequence_number"]), natural(file["record_count"])
+            entries.append(Entry(key_of(file_path), file_path, *numbers, partition, body))
     return entries
 
 
