@@ -198,10 +198,12 @@ class _State:
     Attributes:
         metadata: Its metadata file.
         leaves: Its manifests, ordered by content and lowest key.
+        decoded: Keys of the decoded metadata file and manifest list in memory.
     """
 
     metadata: versions.Json
     leaves: Sequence[Leaf]
+    decoded: Sequence[str] = ()
 
 
 def _without_files(derivation: Derivation, location: str) -> _State:
@@ -249,12 +251,13 @@ def _read(seq: int, earlier: Earlier) -> _State:
         raise damaged(path)
     snapshot = versions.current(metadata)
     if snapshot is None:
-        return _State(metadata, ())
+        return _State(metadata, (), [key])
     with reading(path):
         table = Table.from_metadata(metadata)
         listed = table.relative(snapshot["manifest-list"])
     decode = partial(decode_list, table=table)
-    return _State(metadata, earlier.decode(listed, decode, ICEBERG_MANIFEST_BYTES_MAX))
+    leaves = earlier.decode(listed, decode, ICEBERG_MANIFEST_BYTES_MAX)
+    return _State(metadata, leaves, [key, listed])
 
 
 def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Objects:
@@ -275,7 +278,7 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
         vectors = [
             table.vector_entry(blob, (path, len(content)), seq, definition) for blob in blobs
         ]
-    leaves = list[Leaf]()
+    leaves, ended = list[Leaf](), set(before.decoded)
     for kind, removed, added in (
         (DATA, files.removed.keys(), data),
         (DELETES, files.old_vectors.keys(), vectors),
@@ -284,8 +287,7 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
         read = partial(_entries, table=table, earlier=earlier)
         changed = tree.changed(old_leaves, removed, added, read, kind)
         new = list(changed.unchanged)
-        for ended in {leaf.path for leaf in old_leaves} - {leaf.path for leaf in new}:
-            earlier.decoded.drop(ended)  # nothing is derived from it any more
+        ended |= {leaf.path for leaf in old_leaves} - {leaf.path for leaf in new}
         for manifest in changed.manifests:
             leaf, content = manifest.encode(table, kind, seq, next_row_id)
             earlier.decoded.put(leaf.path, manifest.live, len(content))
@@ -304,6 +306,8 @@ def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Obje
         after = _with_names(after, definition)
     content, path = versions.encode(after), versions.version_path(seq)
     earlier.decoded.put(f"{path}#{zlib.crc32(content):08x}", after, len(content))
+    for key in ended:  # no later version is derived from it
+        earlier.decoded.drop(key)
     return [*objects, (path, content)]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +35,19 @@ TOTALS = ("total-data-files", "total-delete-files", "total-records", "total-posi
 """Fields of the summary of a snapshot: numbers of files, vectors, rows and deleted rows."""
 
 Json = dict[str, Any]
+
+
+class Snapshot(Json):
+    """A snapshot in a metadata file. Each later file repeats it, so its text is made once."""
+
+    @cached_property
+    def text(self) -> str:
+        """Its JSON."""
+        return _text(self)
+
+
+def _text(value: Json) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def version_path(seq: int) -> str:
@@ -72,7 +86,7 @@ def empty(table_id: str, location: str, at_ms: int, definition: TableDefinition)
     }
 
 
-def followed(before: Json, derivation: Derivation, snapshot: Json, next_row_id: int) -> Json:
+def followed(before: Json, derivation: Derivation, snapshot: Snapshot, next_row_id: int) -> Json:
     """Return the metadata after a commit.
 
     Args:
@@ -114,9 +128,10 @@ def _previous(before: Json, seq: int, horizon: int) -> list[Json]:
     return [*kept, entry] if seq - 1 >= first else kept
 
 
-def current(metadata: Json) -> Json | None:
+def current(metadata: Json) -> Snapshot | None:
     """Return the current snapshot, or None if there is none."""
-    return metadata["snapshots"][-1] if metadata["snapshots"] else None
+    snapshots: Sequence[Snapshot] = metadata["snapshots"]
+    return snapshots[-1] if snapshots else None
 
 
 def totals(metadata: Json) -> dict[str, int]:
@@ -132,7 +147,7 @@ def snapshot_json(
     manifest_list: str,
     changes: Mapping[str, str],
     rows: tuple[int, int],
-) -> Json:
+) -> Snapshot:
     """Return the snapshot of a commit. Its time is not before that of the last one, although the
     instant may be: Iceberg on Spark refuses a table whose times go back.
 
@@ -145,7 +160,7 @@ def snapshot_json(
     seq = derivation.record.seq
     parent = current(before)
     parents = {} if parent is None else {"parent-snapshot-id": parent["snapshot-id"]}
-    return {
+    fields = {
         "snapshot-id": seq,
         **parents,
         "sequence-number": seq,
@@ -156,11 +171,14 @@ def snapshot_json(
         "first-row-id": rows[0],
         "added-rows": rows[1],
     }
+    return Snapshot(fields)
 
 
 def encode(metadata: Json) -> bytes:
     """Return metadata as a metadata file."""
-    data = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode()
+    snapshots = ",".join(snapshot.text for snapshot in metadata["snapshots"])
+    text = _text({**metadata, "snapshots": []})
+    data = text.replace('"snapshots":[]', f'"snapshots":[{snapshots}]', 1).encode()
     checksum = f'"{_CHECKSUM}":"{zlib.crc32(data):08x}"'.encode()
     return data.replace(_NO_CHECKSUM, checksum, 1)
 
@@ -178,6 +196,7 @@ def decode(data: bytes) -> Json | None:
         metadata: Json = json.loads(data)
         _require(metadata)
         metadata["properties"][_CHECKSUM] = "00000000"
+        metadata["snapshots"] = [*map(Snapshot, metadata["snapshots"])]
     except (*_MALFORMED, RecursionError):
         return None
     return metadata
