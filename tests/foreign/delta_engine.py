@@ -15,9 +15,27 @@ from hudi_session import FOLDER, Refused, environment
 from benchmarks.spark.environments import ENVIRONMENTS, Missing, make
 
 ENGINES = FOLDER.parents[1] / ".spark-engines"
-_DUCKDB = ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5")
+_PACKAGES = {
+    "duckdb": ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5"),
+    "clickhouse": ("chdb==4.4.0",),
+    "sail": ("pysail==0.7.2", "pyspark-client==4.0.4"),
+}
+"""Engine without a JVM -> its packages."""
 _ENVIRONMENTS = {"spark": "delta", "iceberg": "iceberg"}
 """Engine on Spark -> its environment."""
+_SOURCES = {
+    "duckdb": "delta_scan('{}')",
+    "clickhouse": "deltaLakeLocal('{}')",
+    "sail": "delta.`{}`",
+    "spark": "delta.`{}`",
+}
+"""Engine -> how its SQL names a table."""
+_VERSIONS = {
+    "clickhouse": " settings delta_lake_snapshot_version = {}",
+    "sail": " version as of {}",
+    "spark": " version as of {}",
+}
+"""Engine with time travel -> how its SQL names a version."""
 
 
 def _command(engine: str) -> list[str]:
@@ -28,20 +46,21 @@ def _command(engine: str) -> list[str]:
         if engine in _ENVIRONMENTS:
             python, jars = ENVIRONMENTS[_ENVIRONMENTS[engine]].installed(ENGINES)
             return [python, str(FOLDER / "delta_server.py"), engine, *jars]
-        of_duckdb = ENGINES / "duckdb-delta" / "bin" / "python"
-        if not of_duckdb.exists():
-            make(of_duckdb, *_DUCKDB)
-        return [str(of_duckdb), str(FOLDER / "delta_server.py"), engine]
+        own = ENGINES / f"{engine}-delta" / "bin" / "python"
+        if not own.exists():
+            make(own, *_PACKAGES[engine])
+        return [str(own), str(FOLDER / "delta_server.py"), engine]
     except Missing as error:
         pytest.skip(f"{engine} cannot be installed: {error}")
 
 
 class DeltaEngine:
-    """A process that reads Delta tables: ``spark`` or ``duckdb``."""
+    """A process that reads Delta tables: ``spark``, ``duckdb``, ``clickhouse`` or ``sail``."""
 
     def __init__(self, name: str, folder: Path) -> None:
         """Start the process. ``folder`` is for temporary files."""
         self.name, self._folder, self._count = name, folder, 0
+        self.has_versions = name in _VERSIONS
         self._output = (folder / "output").open("w")
         self._process = subprocess.Popen(
             _command(name),
@@ -70,11 +89,9 @@ class DeltaEngine:
 
     def rows(self, path: Path, columns: str = "*", version: int | None = None) -> pa.Table:
         """Return columns of the rows of a table. None is its newest version."""
-        if self.name == "duckdb":
-            source = f"delta_scan('{path}')"
-            assert version is None, "DuckDB has no time travel"
-        else:
-            source = f"delta.`{path}`" + ("" if version is None else f" version as of {version}")
+        source = _SOURCES[self.name].format(path)
+        if version is not None:
+            source += _VERSIONS[self.name].format(version)
         return self.result(f"select {columns} from {source}")
 
     def result(self, query: str) -> pa.Table:

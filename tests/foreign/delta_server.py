@@ -1,6 +1,7 @@
 """Runs in an environment of its own: an engine that reads Delta or Iceberg tables and runs SQL.
 
-``python delta_server.py spark jar …``, with ``iceberg`` for Iceberg on Spark, or ``duckdb``.
+``python delta_server.py spark jar …``, with ``iceberg`` for Iceberg on Spark, ``duckdb``,
+``clickhouse`` or ``sail``.
 Requests and replies are lines of JSON. A request has a statement, and the path at which its rows
 are stored as Parquet.
 """
@@ -62,6 +63,40 @@ def on_duckdb(jars):
     return run
 
 
+def on_clickhouse(jars):
+    """Return a function that carries out SQL with ClickHouse in this process."""
+    import chdb
+
+    os.chdir("/")  # it reads no files outside of the working directory
+
+    def run(sql, out):
+        content = chdb.query(sql, "Parquet").bytes()
+        if out:
+            Path(out).write_bytes(content)
+
+    return run
+
+
+def on_sail(jars):
+    """Return a function that carries out SQL with Sail, a server of Spark Connect in Rust."""
+    import pyarrow.parquet as pq
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer()
+    server.start(background=True)
+    _, port = server.listening_address
+    spark = SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
+
+    def run(sql, out):
+        rows = spark.sql(sql).toArrow()
+        if out:
+            pq.write_table(rows, out)
+
+    run.server = server  # it ends with its last reference
+    return run
+
+
 def main(engine, *jars):
     """Answer requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
@@ -70,6 +105,8 @@ def main(engine, *jars):
         "spark": partial(on_spark, DELTA),
         "iceberg": partial(on_spark, ICEBERG),
         "duckdb": on_duckdb,
+        "clickhouse": on_clickhouse,
+        "sail": on_sail,
     }
     run = engines[engine](jars)
     for line in sys.stdin:

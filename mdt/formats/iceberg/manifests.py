@@ -182,7 +182,6 @@ _MANIFEST = _schema(
         _optional(520, "first_row_id", "long"),
     )
 )
-_COUNTED = (("existing", EXISTING), ("added", ADDED), ("deleted", DELETED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ class Entry:
         seq: The commit that added it.
         rows: Number of its rows or positions.
         partition: Its partition values.
-        body: Its fields as Avro.
+        existing: The entry in the manifests of later commits, as Avro.
     """
 
     key: int
@@ -204,11 +203,16 @@ class Entry:
     seq: int
     rows: int
     partition: tuple[PartitionValue, ...]
-    body: bytes
+    existing: bytes
 
-    def encoded(self, status: int, snapshot: int) -> bytes:
-        """Return the entry with a status that it has since ``snapshot``."""
-        return _state(status, snapshot, self.seq) + self.body
+    @property
+    def file(self) -> bytes:
+        """The fields of its file as Avro."""
+        return self.existing[len(_existing(self.seq, b"")) :]
+
+    def encoded(self, status: int, seq: int) -> bytes:
+        """Return the entry with the status that commit ``seq`` gives to it."""
+        return _state(status, seq, self.seq) + self.file
 
 
 @memo(1 << 14)
@@ -218,6 +222,11 @@ def _state(status: int, snapshot: int, seq: int) -> bytes:
     numbers = {"snapshot_id": snapshot, "sequence_number": seq, "file_sequence_number": seq}
     fastavro.schemaless_writer(out, _STATE, {"status": status, **numbers})
     return out.getvalue()
+
+
+def _existing(seq: int, file: bytes) -> bytes:
+    """Return the entry of a file that commit ``seq`` has added, in the manifests of later ones."""
+    return _state(EXISTING, seq, seq) + file
 
 
 def key_of(path: str) -> int:
@@ -310,7 +319,8 @@ class Table:
                 **metrics_of(file, definition),
             }
         )
-        return Entry(key_of(file.path), file.path, seq, file.rows, partition, body)
+        existing = _existing(seq, body)
+        return Entry(key_of(file.path), file.path, seq, file.rows, partition, existing)
 
     def vector_entry(
         self, blob: Blob, puffin: tuple[str, int], seq: int, definition: TableDefinition
@@ -338,7 +348,8 @@ class Table:
                 "content_size_in_bytes": blob.size,
             }
         )
-        return Entry(key_of(file.path), file.path, seq, len(file.dead), partition, body)
+        existing = _existing(seq, body)
+        return Entry(key_of(file.path), file.path, seq, len(file.dead), partition, existing)
 
     def require_values(self, partition: Sequence[PartitionValue]) -> None:
         """Raise ValueError or struct.error if a partition column cannot have one of the values."""
@@ -366,15 +377,15 @@ class Manifest:
 
     def encode(self, table: Table, content: int, seq: int, first_row_id: int) -> tuple[Leaf, bytes]:
         """Return the manifest that commit ``seq`` makes."""
-        statuses = [(ADDED if entry.seq == seq else EXISTING, entry) for entry in self.live]
+        added = [entry for entry in self.live if entry.seq == seq]
+        existing = [entry for entry in self.live if entry.seq != seq]
         deleted = self.deleted
         if content == DATA:
             deleted = [_without_bounds(entry, table) for entry in deleted]
-        statuses += [(DELETED, entry) for entry in deleted]
-        encoded = []
-        for status, entry in statuses:
-            since = entry.seq if status == EXISTING else seq
-            encoded.append(entry.encoded(status, since))
+        encoded = [
+            entry.existing if entry.seq != seq else entry.encoded(ADDED, seq) for entry in self.live
+        ]
+        encoded += [entry.encoded(DELETED, seq) for entry in deleted]
         data = _avro_file(_entry_schema(table.fields), _entry_header(table, content), encoded)
         path = f"{FOLDER}/{seq}-{CONTENTS[content]}-{self.low:x}-{zlib.crc32(data):08x}.avro"
         row = {
@@ -385,12 +396,13 @@ class Manifest:
             "sequence_number": seq,
             "min_sequence_number": min((entry.seq for entry in self.live), default=seq),
             "added_snapshot_id": seq,
-            "partitions": _summaries(table.fields, [entry for _, entry in statuses]),
+            "partitions": _summaries(table.fields, [*self.live, *deleted]),
             "first_row_id": first_row_id if content == DATA else None,
         }
-        for name, status in _COUNTED:
-            rows = [entry.rows for entry_status, entry in statuses if entry_status == status]
-            row |= {f"{name}_files_count": len(rows), f"{name}_rows_count": sum(rows)}
+        counted = {"existing": existing, "added": added, "deleted": deleted}
+        for name, entries in counted.items():
+            rows = sum(entry.rows for entry in entries)
+            row |= {f"{name}_files_count": len(entries), f"{name}_rows_count": rows}
         return Leaf(path, self.low, content, len(self.live), _MANIFEST.encode(row)), data
 
 
@@ -534,8 +546,9 @@ def decode_manifest(path: str, data: bytes | None, table: Table) -> list[Entry]:
             file_path = table.relative(file["referenced_data_file"] or file["file_path"])
             partition = tuple(file["partition"][f"p{f.id}"] for f in table.fields)
             table.require_values(partition)
-            numbers = natural(state["sequence_number"]), natural(file["record_count"])
-            entries.append(Entry(key_of(file_path), file_path, *numbers, partition, body))
+            seq, rows = natural(state["sequence_number"]), natural(file["record_count"])
+            existing = _existing(seq, body)
+            entries.append(Entry(key_of(file_path), file_path, seq, rows, partition, existing))
     return entries
 
 
@@ -543,12 +556,12 @@ def _without_bounds(entry: Entry, table: Table) -> Entry:
     """Return the entry of a data file without its bounds, which may be values that are purged."""
     [file] = files_in([entry], table)
     body = _file_schema(table.fields).encode({**file, "lower_bounds": None, "upper_bounds": None})
-    return replace(entry, body=body)
+    return replace(entry, existing=_existing(entry.seq, body))
 
 
 def files_in(entries: Iterable[Entry], table: Table) -> Iterator[dict[str, Any]]:
     """Yield the fields of the files of entries."""
     schema = _file_schema(table.fields)
     for entry in entries:
-        value: Any = fastavro.schemaless_reader(BytesIO(entry.body), schema.parsed, None)
+        value: Any = fastavro.schemaless_reader(BytesIO(entry.file), schema.parsed, None)
         yield value
