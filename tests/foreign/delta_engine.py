@@ -30,12 +30,7 @@ _SOURCES = {
     "spark": "delta.`{}`",
 }
 """Engine -> how its SQL names a table."""
-_VERSIONS = {
-    "clickhouse": " settings delta_lake_snapshot_version = {}",
-    "sail": " version as of {}",
-    "spark": " version as of {}",
-}
-"""Engine with time travel -> how its SQL names a version."""
+_CLICKHOUSE_VERSION = " settings delta_lake_snapshot_version = {}"
 
 
 def _command(engine: str) -> list[str]:
@@ -60,7 +55,7 @@ class DeltaEngine:
     def __init__(self, name: str, folder: Path) -> None:
         """Start the process. ``folder`` is for temporary files."""
         self.name, self._folder, self._count = name, folder, 0
-        self.has_versions = name in _VERSIONS
+        self.has_versions = name != "duckdb"
         self._output = (folder / "output").open("w")
         self._process = subprocess.Popen(
             _command(name),
@@ -87,12 +82,16 @@ class DeltaEngine:
         if "error" in reply:
             raise Refused(reply["error"])
 
-    def rows(self, path: Path, columns: str = "*", version: int | None = None) -> pa.Table:
+    def rows(
+        self, path: Path, columns: str = "*", version: int | None = None, where: str = "true"
+    ) -> pa.Table:
         """Return columns of the rows of a table. None is its newest version."""
-        source = _SOURCES[self.name].format(path)
-        if version is not None:
-            source += _VERSIONS[self.name].format(version)
-        return self.result(f"select {columns} from {source}")
+        source, settings = _SOURCES[self.name].format(path), ""
+        if version is not None and self.name == "clickhouse":
+            settings = _CLICKHOUSE_VERSION.format(version)
+        elif version is not None:
+            source += f" version as of {version}"
+        return self.result(f"select {columns} from {source} where {where}{settings}")
 
     def result(self, query: str) -> pa.Table:
         """Return the rows of a query."""
