@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import numpy as np
+
 from mdt.formats.data_files import DataFile
 from mdt.formats.positions import framed, position_bytes
 from mdt.limits import BASE_OBJECT_BYTES
@@ -36,7 +38,10 @@ _TABLE_BITS = 64
 _WORD_BYTES = 4
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_TO_Z85, _FROM_Z85 = str.maketrans(_B85, _Z85), str.maketrans(_Z85, _B85)
+_FROM_Z85 = str.maketrans(_Z85, _B85)
+_DIGITS = np.frombuffer(_Z85.encode(), np.uint8)
+_PLACES = np.array([85**4, 85**3, 85**2, 85, 1], np.uint32)
+"""Values of the five digits of a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +187,5 @@ def z85(data: bytes) -> str:
     'HelloWorld'
     """
     padded = data + bytes(-len(data) % _WORD_BYTES)
-    return base64.b85encode(padded).decode("ascii").translate(_TO_Z85)
+    words = np.frombuffer(padded, ">u4").astype(np.uint32)
+    return _DIGITS[words[:, np.newaxis] // _PLACES % 85].tobytes().decode("ascii")
