@@ -82,11 +82,15 @@ class DeltaEngine:
         if "error" in reply:
             raise Refused(reply["error"])
 
+    def source(self, path: Path) -> str:
+        """Return what names a table in SQL."""
+        return _SOURCES[self.name].format(path)
+
     def rows(
         self, path: Path, columns: str = "*", version: int | None = None, where: str = "true"
     ) -> pa.Table:
         """Return columns of the rows of a table. None is its newest version."""
-        source, settings = _SOURCES[self.name].format(path), ""
+        source, settings = self.source(path), ""
         if version is not None and self.name == "clickhouse":
             settings = _CLICKHOUSE_VERSION.format(version)
         elif version is not None:

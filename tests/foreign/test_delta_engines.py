@@ -106,3 +106,25 @@ def test_spark_can_neither_change_nor_maintain_our_tables(spark, tmp_path, kind,
     table.upsert(rows([1], 9))
     assert bag(as_declared(spark.rows(tmp_path), SCHEMA)) == bag(table.scan().to_arrow())
     assert {problem.path for problem in table.check().problems} == spark_files
+
+
+WRITES = (
+    ("sail", "delete from {t} where id = 1"),
+    ("sail", "update {t} set ts = 0"),
+    ("sail", "merge into {t} a using {t} b on a.id = b.id when matched then delete"),
+    ("clickhouse", "insert into function {t} select * from {t} settings allow_delta_lake_writes=1"),
+)
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_sail_and_clickhouse_cannot_write(tmp_path, tmp_path_factory, kind):
+    table = make(tmp_path, kind, BOTH, is_partitioned=False)
+    for ts in range(1, 5):
+        table.upsert(rows(range(ts, 40, ts), ts))
+    expected = table.scan().to_arrow()
+    for name, write in WRITES:
+        with DeltaEngine(name, tmp_path_factory.mktemp(name)) as engine:
+            with pytest.raises(Refused, match="mdt-derived|Unsupported table features"):
+                engine.run(write.format(t=engine.source(tmp_path)))
+            assert bag(as_declared(engine.rows(tmp_path), SCHEMA)) == bag(expected), write
+    assert not table.upsert(rows([1], 9)).warnings
