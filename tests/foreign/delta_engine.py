@@ -16,7 +16,12 @@ from benchmarks.spark.environments import ENVIRONMENTS, Missing, make
 
 ENGINES = FOLDER.parents[1] / ".spark-engines"
 _PACKAGES = {
-    "duckdb": ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5"),
+    "duckdb": (
+        "duckdb==1.5.5",
+        "duckdb-extension-avro==1.5.5",
+        "duckdb-extension-delta==1.5.5",
+        "duckdb-extension-iceberg==1.5.5",
+    ),
     "clickhouse": ("chdb==4.4.0",),
     "sail": ("pysail==0.7.2", "pyspark-client==4.0.4"),
 }
@@ -41,7 +46,7 @@ def _command(engine: str) -> list[str]:
         if engine in _ENVIRONMENTS:
             python, jars = ENVIRONMENTS[_ENVIRONMENTS[engine]].installed(ENGINES)
             return [python, str(FOLDER / "delta_server.py"), engine, *jars]
-        own = ENGINES / f"{engine}-delta" / "bin" / "python"
+        own = ENGINES / f"{engine}-readers" / "bin" / "python"
         if not own.exists():
             make(own, *_PACKAGES[engine])
         return [str(own), str(FOLDER / "delta_server.py"), engine]

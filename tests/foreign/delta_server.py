@@ -50,12 +50,15 @@ def on_spark(settings, jars):
 
 
 def on_duckdb(jars):
-    """Return a function that carries out SQL with DuckDB's extension for Delta."""
+    """Return a function that carries out SQL with DuckDB's extensions for Delta and Iceberg."""
     import duckdb
 
-    package = Path(find_spec("duckdb_extension_delta").origin).parent
     connection = duckdb.connect()
-    connection.execute(f"load '{next(package.rglob('delta.duckdb_extension'))}'")
+    for name in ("avro", "delta", "iceberg"):  # Iceberg needs Avro
+        package = Path(find_spec(f"duckdb_extension_{name}").origin).parent
+        connection.execute(f"load '{next(package.rglob(f'{name}.duckdb_extension'))}'")
+    # With it, a snapshot that is read after a later one may have rows of that
+    connection.execute("set enable_external_file_cache = false")
 
     def run(sql, out):
         connection.execute(f"copy ({sql}) to '{out}' (format parquet)" if out else sql)
