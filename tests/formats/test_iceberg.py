@@ -409,6 +409,32 @@ def test_old_versions_and_objects_that_only_they_use_expire():
     VIEW.assert_same_rows(storage)
 
 
+def test_large_tables_keep_unused_vectors_for_some_commits(monkeypatch):
+    monkeypatch.setattr(tree, "FILES_MAX", {0: 8, 1: 2})
+    monkeypatch.setattr(log, "_MANIFESTS_PER_COMMIT", 2)
+    options = {"mdt.small.file.bytes": 0, "mdt.services.auto": False}
+    storage, table = VIEW.table(**options)
+    for first in range(0, 64, 8):
+        table.bulk_insert(rows(range(first, first + 8), 1, 1.0))
+    unused = []
+    for ts in range(2, 26):
+        table.upsert(rows([ts % 8 * 8 + ts // 8], ts, 1.0))
+        table.clean(retain_commits=1)
+        earlier, newest = Earlier(storage, Recent(1 << 20)), table.snapshot()
+        states = [
+            log._read(seq, earlier) for seq in range(newest.retention.horizon, newest.seq + 1)
+        ]
+        needed = set().union(*(log._puffins(state, earlier) for state in states))
+        stored = set(names(storage, ".puffin"))
+        assert needed <= stored
+        unused.append(len(stored - needed))
+    VIEW.assert_same_rows(storage)
+    assert 1 <= max(unused) <= 4, "all are deleted in every fourth commit"
+    assert min(unused[-4:]) == 0
+    table.purge()
+    assert not names(storage, ".puffin")
+
+
 def test_a_version_has_a_limited_number_of_snapshots(monkeypatch):
     monkeypatch.setattr(versions, "SNAPSHOTS_MAX", 3)
     storage, table = VIEW.table()

@@ -10,7 +10,6 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -62,6 +61,8 @@ HINT = f"{FOLDER}/version-hint.text"
 _VERSION = re.compile(r"v([0-9]{1,18})\.metadata\.json")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _OBJECT = re.compile(r"(?:snap-)?([0-9]{1,18})-[a-z0-9-]+\.(?:avro|puffin)")
+_MANIFESTS_PER_COMMIT = 8
+"""Manifests that cleanings read for each expired commit, to find unused deletion vectors."""
 _NAME_MAPPING = "schema.name-mapping.default"
 _ENGINE = re.compile(rb'"engine-name"\s*:\s*"([^"]{1,80})"')
 
@@ -178,13 +179,26 @@ class IcebergMetadata(Format):
         storage.delete_many([path for number, path in _objects(storage) if number < end])
 
     def expire(self, storage: Storage, oldest: int, table_id: str) -> None:
-        """Delete the versions before ``oldest``, and then what neither it nor a later one names."""
+        """Delete the versions before ``oldest``, and then what neither it nor a later one names.
+
+        All delete manifests are read to find unused vectors, so large tables keep these for some
+        commits.
+        """
+        ended = sorted((n, path) for n, path in _versions(storage) if n < oldest)
         old_objects = [path for number, path in _objects(storage) if number <= oldest]
+        earlier = Earlier(storage, Recent(DERIVED_CACHE_BYTES_MAX))
         try:
-            needed = _named_by(oldest, Earlier(storage, Recent(DERIVED_CACHE_BYTES_MAX)))
+            state = _read(oldest, earlier)
+            needed = _manifests(state)
+            leaves = [leaf for leaf in state.leaves if leaf.content == DELETES and leaf.live]
+            period = len(leaves) // _MANIFESTS_PER_COMMIT
+            if period <= 1 or any(number % period == 0 for number, _ in ended):
+                needed |= _puffins(state, earlier)
+            else:
+                old_objects = [path for path in old_objects if not path.endswith(".puffin")]
         except (Corrupt, Missing, ValueError):
             return  # a repair makes the version again
-        storage.delete_many([path for n, path in sorted(_versions(storage)) if n < oldest])
+        storage.delete_many([path for _, path in ended])
         storage.delete_many([path for path in old_objects if path not in needed])
 
     def delete_unused(self, storage: Storage, end: int, table_id: str) -> None:
@@ -424,16 +438,19 @@ def _files(state: _State, content: int, earlier: Earlier) -> Iterator[Mapping[st
             yield from files_in(_entries(leaf, table, earlier), table)
 
 
-def _named_by(seq: int, earlier: Earlier) -> AbstractSet[str]:
-    """Return the objects that a version names. Raises Corrupt or Missing."""
-    state = _read(seq, earlier)
+def _manifests(state: _State) -> set[str]:
+    """Return the manifests of a version, and its manifest list."""
     snapshot = versions.current(state.metadata)
     if snapshot is None:
-        return frozenset()
+        return set()
+    listed = Table.from_metadata(state.metadata).relative(snapshot["manifest-list"])
+    return {listed, *(leaf.path for leaf in state.leaves)}
+
+
+def _puffins(state: _State, earlier: Earlier) -> set[str]:
+    """Return the files with the deletion vectors of a version. Raises Corrupt or Missing."""
     table = Table.from_metadata(state.metadata)
-    vectors = {fields["file_path"] for fields in _files(state, DELETES, earlier)}
-    named = map(table.relative, {snapshot["manifest-list"], *vectors})
-    return {*named, *(leaf.path for leaf in state.leaves)}
+    return {table.relative(fields["file_path"]) for fields in _files(state, DELETES, earlier)}
 
 
 def _versions(storage: Storage) -> list[tuple[int, str]]:
