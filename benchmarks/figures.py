@@ -254,7 +254,7 @@ QUESTIONS = (
     ),
     Question(
         "delta",
-        "Upserts that Delta's readers read",
+        "Upserts that Delta's and Iceberg's readers read",
         "-m benchmarks delta --flat --rows 5000000 --repeat 3",
         (
             Table(
@@ -264,10 +264,12 @@ QUESTIONS = (
                 names={"cpu": "CPU seconds", "MB": "MB written", "files": "base files written"},
             ),
         ),
-        "One commit upserts random keys of 5 M rows; medians of three. delta-rs merges, and reads both tables with a Delta"
-        " log at the end. mdt has 64 base files; delta-rs makes as many as it does by itself.",
-        "delta-rs writes each file with a changed row anew. mdt writes log files, a copy of their rows for Delta's readers,"
-        " and positions of replaced rows.",
+        "One commit upserts random keys of 5 M rows; medians of three, of one for pyiceberg. delta-rs, and Delta and"
+        " Iceberg on Spark merge. delta-rs reads all tables with a Delta log at the end. mdt has 64 base files; the others"
+        " make as many as they do by themselves.",
+        "delta-rs and pyiceberg write each file with a changed row anew. mdt writes log files, a copy of their rows for"
+        " other readers, positions of replaced rows, and a map of the keys. Delta and Iceberg on Spark write rows and"
+        " positions only, so they write less, after a scan for the keys.",
     ),
     Question(
         "hudi",
