@@ -264,9 +264,9 @@ QUESTIONS = (
                 names={"cpu": "CPU seconds", "MB": "MB written", "files": "base files written"},
             ),
         ),
-        "One commit upserts random keys of 5 M rows; medians of three, of one for pyiceberg. delta-rs, and Delta and"
-        " Iceberg on Spark merge. delta-rs reads all tables with a Delta log at the end. mdt has 64 base files; the others"
-        " make as many as they do by themselves.",
+        "One commit upserts random keys of 5 M rows. Figures are medians of three, and pyiceberg ran once. delta-rs, Delta"
+        " on Spark and Iceberg on Spark merge. At the end, delta-rs reads the tables with a Delta log that mdt and delta-rs"
+        " have written. mdt has 64 base files, and the others choose their number.",
         "delta-rs and pyiceberg write each file with a changed row anew. mdt writes log files, a copy of their rows for"
         " other readers, positions of replaced rows, and a map of the keys. Delta and Iceberg on Spark write rows and"
         " positions only, so they write less, after a scan for the keys.",

@@ -88,7 +88,7 @@ class DeltaEngine:
             raise Refused(reply["error"])
 
     def source(self, path: Path) -> str:
-        """Return what names a table in SQL."""
+        """Return the name of a table in the SQL of the engine."""
         return _SOURCES[self.name].format(path)
 
     def rows(

@@ -212,7 +212,8 @@ class _State:
     Attributes:
         metadata: Its metadata file.
         leaves: Its manifests, ordered by content and lowest key.
-        decoded: Keys of the decoded metadata file and manifest list in memory.
+        decoded: Key of the metadata file among the decoded objects, and path of the manifest list,
+            if there is one.
     """
 
     metadata: versions.Json
@@ -440,11 +441,8 @@ def _files(state: _State, content: int, earlier: Earlier) -> Iterator[Mapping[st
 
 def _manifests(state: _State) -> set[str]:
     """Return the manifests of a version, and its manifest list."""
-    snapshot = versions.current(state.metadata)
-    if snapshot is None:
-        return set()
-    listed = Table.from_metadata(state.metadata).relative(snapshot["manifest-list"])
-    return {listed, *(leaf.path for leaf in state.leaves)}
+    _, *listed = state.decoded
+    return {*listed, *(leaf.path for leaf in state.leaves)}
 
 
 def _puffins(state: _State, earlier: Earlier) -> set[str]:
